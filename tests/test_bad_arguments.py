@@ -65,7 +65,7 @@ def test_parameter_that_is_not_utf8_is_one_sentence(query: str, name: str) -> No
         (["sql", f"SELECT '{BYTE}'"], "SQL: not valid UTF-8"),
         (["plot", "kernel-share", "-o", "x.svg", "--title", BYTE], "--title must be valid UTF-8"),
         (["report", "-o", "x.html", "--title", BYTE], "--title must be valid UTF-8"),
-        (["serve", "--host", BYTE], "cannot be listened at"),
+        (["serve", "--host", BYTE], "cannot listen on"),
     ],
 )
 def test_option_that_is_not_utf8_is_one_sentence(arguments: list[str], says: str) -> None:
@@ -78,7 +78,7 @@ def test_option_that_is_not_utf8_is_one_sentence(arguments: list[str], says: str
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["query", "ops", "no", "-o", "x.txx"], "-o x.txx: its name must end in .txt, "),
+        (["query", "ops", "no", "-o", "x.txx"], "-o x.txx: unknown format; use one of the endings .txt, "),
         (["plot", "ops", "no", "-o", "x.txt"], "x.txt: a figure is written as .svg, .png, .html"),
         (["report", "no", "-o", "x.txt"], "x.txt: a report is written as .html"),
         (["trace", "no", "-o", "x.txt"], "x.txt: a trace is written as .json.gz or .json"),

@@ -21,7 +21,7 @@ def test_query_list() -> None:
     known = sorted(catalog().values(), key=lambda q: (q.group, q.name))
     assert [(r["query"], r["group"], r["question"]) for r in rows] == [(q.name, q.group, q.question) for q in known]
     [share] = [r for r in rows if r["query"] == "kernel-share"]
-    assert share["parameters"] == "group=name" and share["needs"] == "kernels"
+    assert share["parameters"] == "group=name" and share["needs"] == "kernels, or sums of kernels (nvprof)"
 
 
 def test_user_queries_are_listed(tmp_path: Path) -> None:
@@ -74,8 +74,8 @@ def test_tables_and_blocks() -> None:
     [
         (["query", "-f", "yaml"], "--format yaml: must be one of"),
         (["query", "-f", "parquet"], "--format parquet needs -o FILE"),
-        (["query", "breakdown", "--explain", "-o", "x.y"], "-o x.y: its name must end in"),
-        (["tables", "-o", "x.y"], "-o x.y: its name must end in"),
+        (["query", "breakdown", "--explain", "-o", "x.y"], "-o x.y: unknown format; use one of the endings"),
+        (["tables", "-o", "x.y"], "-o x.y: unknown format; use one of the endings"),
         (["query", "--by", "model"], "query: --by needs the name of a query"),
         (["query", "--limit", "0"], "query: --limit needs the name of a query"),
         (["query", "--explain"], "query: --explain needs the name of a query"),

@@ -198,15 +198,15 @@ def test_no_figure_without_rows() -> None:
 
 def test_a_bad_declaration_is_a_sentence() -> None:
     for text, sentence in (
-        ("pie x=a", "there is no figure 'pie'"),
+        ("pie x=a", "unknown figure 'pie'"),
         ("bars z=a", "bars has no option 'z=a'"),
         ("bars x", "bars has no option 'x'"),
     ):
         with pytest.raises(InputError, match=sentence):
             declared.parse(text, "query q")
-    with pytest.raises(InputError, match="the figure's nothing is no column"):
+    with pytest.raises(InputError, match="the figure uses nothing, which is not a column"):
         declared.of_query(find("memcpy"), {}, "bars x=nothing y=kind")
-    with pytest.raises(InputError, match="query runs declares no figure"):
+    with pytest.raises(InputError, match="query runs has no figure"):
         declared.of_query(find("runs"), {})
 
 
@@ -304,7 +304,7 @@ def test_words_and_units() -> None:
 
 def test_plot_is_a_command(tmp_path: Path) -> None:
     result = run_cli("plot", "runs", SAMPLES / "late-rank", "-o", tmp_path / "a.svg")
-    assert result.returncode == 2 and "query runs declares no figure" in result.stderr
+    assert result.returncode == 2 and "query runs has no figure" in result.stderr
     drawn = run_cli(
         "plot", "memcpy", SAMPLES / "resnet18-ddp2", "-o", tmp_path / "b.svg", "--figure", "bars x=bytes y=kind"
     )

@@ -277,9 +277,12 @@ def test_format_from_the_file_name(tmp_path: Path) -> None:
     assert run_cli(*asked, "-o", tmp_path / "x.parquet").returncode == 0
     assert (tmp_path / "x.parquet").read_bytes()[:4] == b"PAR1"
     for arguments, says in (
-        (("-o", "x.csv", "-f", "json"), "-o x.csv: its name says csv, and --format json"),
-        (("-o", "x.doc"), "-o x.doc: its name must end in .txt, .csv, .json, .parquet, .md, .xlsx, or --format say"),
-        (("-o", "x"), "-o x: its name must end in"),
+        (("-o", "x.csv", "-f", "json"), "-o x.csv: the ending means csv, but --format is json"),
+        (
+            ("-o", "x.doc"),
+            "-o x.doc: unknown format; use one of the endings .txt, .csv, .json, .parquet, .md, .xlsx, or --format",
+        ),
+        (("-o", "x"), "-o x: unknown format"),
         (("-f", "xlsx"), "--format xlsx needs -o FILE"),
     ):
         result = run_cli(*asked, *arguments, cwd=tmp_path)

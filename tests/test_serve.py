@@ -122,7 +122,7 @@ def sources(page: str) -> list[str]:
 def test_pages_of_runs(server: Server) -> None:
     front = server.ask("/").text
     assert "3 runs: resnet18" in words(front) and len(front) < 20_000
-    assert [s.split("part=")[1] for s in sources(front)][:3] == ["runs.0", "trust", "advice"]
+    assert [s.split("part=")[1] for s in sources(front)][:3] == ["runs.0", "checks", "advice"]
     listed = server.ask("/run?part=runs.0").text
     for run in (ONE, DDP):
         assert f'href="/run?run={run}"' in listed
@@ -419,14 +419,14 @@ def test_invalid_input_is_one_sentence(server: Server) -> None:
     with pytest.raises(InputError, match="no run that --where selects"):
         traces.where("model = 'none'").serve(show=lambda address: None)
     for options, sentence in (
-        ({"port": server.port}, f"port {server.port}: cannot be listened at"),
-        ({"host": "no.such.host.invalid"}, "no.such.host.invalid, port 0: cannot be listened at"),
+        ({"port": server.port}, f"cannot listen on 127.0.0.1, port {server.port}: "),
+        ({"host": "no.such.host.invalid"}, "cannot listen on no.such.host.invalid, port 0: "),
         ({"time_limit": 0}, "must be more than 0 s"),
     ):
         with pytest.raises(InputError, match=sentence):
             traces.serve(**options, show=lambda address: None)
     result = run_cli("serve", SAMPLES / "late-rank", "--no-open", "--port", server.port)
-    assert result.returncode == 2 and "cannot be listened at" in result.stderr and "Traceback" not in result.stderr
+    assert result.returncode == 2 and "cannot listen on" in result.stderr and "Traceback" not in result.stderr
 
 
 # --- in a browser ---

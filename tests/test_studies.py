@@ -300,15 +300,15 @@ def test_user_study(tmp_path: Path, recording: Path) -> None:
     result = run_cli("study", own(tmp_path, OWN), recording, "-o", tmp_path / "a.html")
     assert result.returncode == 0, result.stderr
     assert result.stdout.rstrip().endswith(
-        "a.html: Of 4 claims of the study 1 holds, 1 does not hold, 1 holds in part, 1 cannot be told here."
+        "a.html: Of 4 claims of the study, 1 holds, 1 does not hold, 1 holds in part, 1 cannot be checked here."
     )
     page = (tmp_path / "a.html").read_text()
     assert "<script>alert" not in page and "<b>different" not in page and "<i>" not in page and "a<b" not in page
     assert len(drawn(page)) == 3
     claims = told(page)
     assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 SQL" in claims[0]
-    assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be told here Winograd")
-    assert "2 no 0 yes -1 cannot be told" in claims[2] and claims[2].startswith("holds in part")
+    assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be checked here Winograd")
+    assert "2 no 0 yes -1 cannot be checked" in claims[2] and claims[2].startswith("holds in part")
     body = re.sub(r"<script.*?</script>", " ", page.split("<body>")[1], flags=re.DOTALL)
     text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
     assert "Printed: Table <1>" in text and "Not recorded." not in text and "Not recorded; needs convolutions" in text
@@ -337,25 +337,25 @@ BAD = {
     "a column": (changed('["family", "total_ns"]', '["famly"]'), "section[0].part[0].columns: kernel-share has no"),
     "a kept column": (changed("keep = { family", "keep = { model"), "section[0].part[0].keep: kernel-share has no"),
     "a group": (changed('["run_id"]', '["mdoel"]'), "section[0].part[0].by: runs has no column 'mdoel'"),
-    "a unit": (changed('"%"', '"percent"'), "section[0].part[0].printed.columns.share_pct: there is no unit"),
+    "a unit": (changed('"%"', '"percent"'), "section[0].part[0].printed.columns.share_pct: unknown unit"),
     "a short row": (changed('["gemm", 3000, ""]', '["gemm"]'), "section[0].part[0].printed.rows[0]: 1 cells for 3"),
-    "no number": (changed("3000", '"3 us"'), "section[0].part[0].printed.rows[0]: total_ns is in ns"),
-    "no finite number": (changed("3000", "nan"), "section[0].part[0].printed.rows[0]: total_ns is in ns: nan"),
-    "a number as text": (changed('["gemm", 3000', "[7, 3000"), "section[0].part[0].printed.rows[0]: family is in text"),
-    "names as lengths": (changed("x=total_ns\"\n\n", "x=family\"\n\n"), "printed.figure: there is no figure of family"),
+    "no number": (changed("3000", '"3 us"'), "section[0].part[0].printed.rows[0]: total_ns: '3 us' is not"),
+    "no finite number": (changed("3000", "nan"), "section[0].part[0].printed.rows[0]: total_ns: nan is not a"),
+    "a number as text": (changed('["gemm", 3000', "[7, 3000"), "section[0].part[0].printed.rows[0]: family: 7 is not"),
+    "names as lengths": (changed("x=total_ns\"\n\n", "x=family\"\n\n"), "printed.figure: cannot draw family"),
     "a column of SQL": (changed("where = \"rank", "columns = [\"x\"]\nwhere = \"rank"), "columns: the answer has"),
     "a kept one of SQL": (changed("where = \"rank", "keep = { x = [1] }\nwhere = \"rank"), "keep: the answer"),
     "two columns as one": (changed("AS kernels, sum", "AS kernels, 1 AS \\\"KERNELS\\\", sum"), "id: claims"),
-    "their figure": (changed("bars y=family", "bars y=famly"), "section[0].part[0].printed.figure: famly is no"),
+    "their figure": (changed("bars y=family", "bars y=famly"), "section[0].part[0].printed.figure: famly is not a"),
     "our figure": (changed("bars y=kernels", "bars y=krnls"), "section[0].part[1]: figure: the answer has no"),
-    "a kind": (changed('figure = "bars y=kernels', 'figure = "pie y=kernels'), "section[0].part[1]: figure: there"),
+    "a kind": (changed('figure = "bars y=kernels', 'figure = "pie y=kernels'), "section[0].part[1]: figure: unknown"),
     "a nested comment": (
         changed('sql = "SELECT count', "sql = \"/* /* */ EXPLAIN SELECT 1 -- */ COPY (SELECT 42) TO 'x.csv' --"),
         "section[0].part[1]: SQL: only one SELECT",
     ),
     "a profiler": (changed("by = [", 'profiler = "perf"\nby = ['), "section[0].part[0].profiler: must be one of"),
-    "both": (changed('sql = "SELECT count', 'query = "runs"\nsql = "SELECT count'), "section[0].part[1].sql: give a"),
-    "neither": (changed('query = "winograd-share"', ""), "section[0].part[2].query: give one"),
+    "both": (changed('sql = "SELECT count', 'query = "runs"\nsql = "SELECT count'), "section[0].part[1].sql: only one"),
+    "neither": (changed('query = "winograd-share"', ""), "section[0].part[2].query: expected"),
     "two ids": (changed('id = "counts"', 'id = "shares"'), "section[0].part[1].id: 'shares' is taken"),
     "an anchor": (changed('id = "counts"', 'id = "config"'), "section[0].part[1].id: 'config' is taken"),
     "an id": (changed('id = "counts"', 'id = "x y"'), "section[0].part[1].id: Expected `str` matching regex"),
@@ -390,8 +390,8 @@ def test_study_command_output(tmp_path: Path, recording: Path, monkeypatch: pyte
     listed = run_cli("study")
     assert {line.split(":")[0] for line in listed.stdout.splitlines()} >= {s.name for s in STUDIES}
     for arguments, sentence in (
-        (["nothing"], "there is no study 'nothing'; there are"),
-        ([tmp_path], f"{tmp_path}: no study: there is no report.toml in it"),
+        (["nothing"], "no study 'nothing'; known studies: "),
+        ([tmp_path], f"{tmp_path}: not a study: no report.toml in it"),
         (["nvprof-imagenet", recording], "runs and output are missing"),
         (["nvprof-imagenet", recording, "-o", tmp_path / "a.pdf"], "a report is written as .html"),
     ):

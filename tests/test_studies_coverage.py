@@ -115,6 +115,6 @@ def test_the_claims_are_counted_as_in_the_reports() -> None:
         verdicts = re.findall(r'<span class="verdict">([^<]+)</span>', page)
         [counted] = re.findall(rf"\[{study}\]\([^)]+\) \| ([^|]+) \|", TEXT)
         numbers = [int(n) for n in re.findall(r"\d+", counted)]
-        kinds = ("holds", "does not hold", "holds in part", "cannot be told here")
+        kinds = ("holds", "does not hold", "holds in part", "cannot be checked here")
         counts = [verdicts.count(kind) for kind in kinds]
         assert numbers == [counts[0], sum(counts), *(n for n in counts[1:] if n)], (study, counted)

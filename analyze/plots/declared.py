@@ -1,7 +1,7 @@
-"""The figure that a query's header declares: `-- @plot bars x=total_ns y=name color=family`.
+"""Read the figure that the header of a query declares: `-- @plot bars x=total_ns y=name color=family`.
 
-The first word is the kind, a module of `analyze.plots.kinds`; the others are its options, `name=value` with commas
-between several values. A kind has `OPTIONS`, what each option says, and `draw(rows, options, ask)`.
+The first word is the kind, a module of `analyze.plots.kinds`. The others are its options, `name=value`, with commas
+between several values. A kind defines `OPTIONS`, which documents them, and `draw(rows, options, ask)`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from analyze.plots.figure import Ask, Figure, Rows
 from analyze.query.query_files import Query
 
 KINDS = tuple(m.name for m in pkgutil.iter_modules(kinds.__path__))
-"""The kinds of figure."""
+"""Kinds of figures."""
 
 
 class Declaration(NamedTuple):
@@ -29,16 +29,16 @@ class Declaration(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """Columns of the answer that the options name."""
+        """Return the columns of the answer that the options name."""
         known = import_module(f"{kinds.__name__}.{self.kind}").OPTIONS
         return [n for k, v in self.options.items() if known[k].startswith("column") for n in v.split(",")]
 
 
 def parse(text: str, where: str) -> Declaration:
-    """Read a declaration. Raises InputError that says `where` it stands."""
+    """Read a declaration. Raises InputError that starts with `where`."""
     kind, *options = text.split()
     if kind not in KINDS:
-        raise InputError(f"{where}: there is no figure {kind!r}; there are {', '.join(KINDS)}")
+        raise InputError(f"{where}: unknown figure {kind!r}; expected one of {', '.join(KINDS)}")
     known = import_module(f"{kinds.__name__}.{kind}").OPTIONS
     found = {}
     for option in options:
@@ -50,24 +50,26 @@ def parse(text: str, where: str) -> Declaration:
 
 
 def of_query(query: Query, params: Mapping[str, str], figure: str | None = None, by: Sequence[str] = ()) -> Declaration:
-    """The figure of a query for these parameters, or `figure` instead. Raises InputError if it declares none.
+    """Return the figure of a query with its parameters, or `figure` instead. Raises InputError if there is none.
 
-    `by`: columns of runs that the answer has beside its own.
+    `by`: columns of runs that the answer has in addition.
     """
     text = figure or query.plot
     if not text.strip():
-        raise InputError(f"query {query.name} declares no figure; say one: --figure 'bars x=COLUMN y=COLUMN'")
+        raise InputError(f"query {query.name} has no figure; choose one: --figure 'bars x=COLUMN y=COLUMN'")
     _, _, choices = query.bind(dict(params))
     declaration = parse(query.fill(text, choices), f"query {query.name}")
     known = {c.name for c in query.result_columns(choices)} | set(by)
     for name in declaration.columns:
         if name not in known and not re.fullmatch(r"run_id|family", name):
-            raise InputError(f"query {query.name}: the figure's {name} is no column; it has {', '.join(sorted(known))}")
+            raise InputError(
+                f"query {query.name}: the figure uses {name}, which is not a column; it has {', '.join(sorted(known))}"
+            )
     return declaration
 
 
 def draw(declaration: Declaration, rows: Rows, ask: Ask) -> Figure | None:
-    """The figure of an answer; None if there is nothing in it to draw."""
+    """Return the figure of an answer; None without data."""
     if not rows.rows:
         return None
     figure: Figure | None = import_module(f"{kinds.__name__}.{declaration.kind}").draw(rows, declaration.options, ask)

@@ -1,4 +1,4 @@
-"""Vega-Lite to what can be looked at: SVG and PNG files, and Vega for pages. Needs the extra `plot`."""
+"""Convert Vega-Lite to SVG and PNG files, and to Vega for pages. Needs the extra `plot`."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _OF_EVERY_OBJECT = {
     "constructor", "toString", "toLocaleString", "valueOf", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable",
     "__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__",
 }  # fmt: skip
-"""Properties of each object in JavaScript. Vega groups values by such objects, and would find these names in them."""
+"""Properties of every JavaScript object. Vega groups values in objects and would find these names there."""
 _BEYOND_UTF16_UNIT = re.compile(r"[\U00010000-\U0010ffff]")
 
 _SCRIPT = "window.vegaEmbed = vegaEmbed;"
 _NARROW = 150
 VERSION = "v6.1"
-"""Of Vega-Lite."""
+"""Version of Vega-Lite."""
 
 
 def output_format(output: Path) -> str:
-    """Form of a figure by its file's suffix; raises InputError for another one than FORMATS."""
+    """Return the format of a figure by the ending of its file. Raises InputError for unknown ones."""
     endings = [f".{form}" for form in FORMATS]
     return ending_of(output, endings, f"a figure is written as {', '.join(endings)}").removeprefix(".")
 
 
 def library() -> Any:
-    """The module that compiles and draws. Raises InputError where it is not installed."""
+    """Return the module that compiles and draws. Raises InputError if it is not installed."""
     try:
         import vl_convert
     except ImportError as e:
@@ -46,7 +46,7 @@ def library() -> Any:
 
 
 def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, Any]:
-    """The whole Vega-Lite specification of a figure that stands alone, of a fixed size."""
+    """Return the Vega-Lite specification of a figure for a file, with a fixed size."""
     spec = dict(figure.spec)
     theme = DARK if dark else LIGHT
     spec["width"] = WIDTH
@@ -66,17 +66,17 @@ def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, 
 
 
 def _spelled_out(character: re.Match[str]) -> str:
-    """Where Vega cuts a label it may leave half of a character of two UTF-16 units, which the converter refuses."""
+    """Escape a character of two UTF-16 units: Vega may cut a label in its middle, which the converter rejects."""
     return f"\\U{ord(character[0]):08x}"
 
 
 def _own(text: str) -> str:
-    """A text that is no property of every object."""
+    """Return the text, changed if it is a property of every JavaScript object."""
     return f"{text} " if text in _OF_EVERY_OBJECT else text
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A specification with each of its texts changed; the keys stay."""
+    """Apply a function to all texts of a specification, except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -87,20 +87,20 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def vega(figure: Figure) -> dict[str, Any]:
-    """A figure compiled to Vega, as wide as its place, whose theme is set where it is drawn."""
+    """Return the figure as Vega for a page: as wide as its container, with the theme of the page."""
     compiled: dict[str, Any] = library().vegalite_to_vega(vega_lite_of_page(figure), vl_version=VERSION)
     return compiled
 
 
 def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
-    """The Vega-Lite specification that `vega` compiles."""
+    """Return the Vega-Lite specification that `vega` compiles."""
     spec = dict(figure.spec)
     made = spec | {
         "description": figure.alt,
         "width": "container",
         "autosize": {"type": "fit-x", "contains": "padding"},
         "padding": 4,
-        # The page has a sentence in the figure's place: that every mark has one would make it three times as large.
+        # The page has a sentence for screen readers. One for every mark would triple the size.
         "config": config() | {"aria": False},
         "params": [*params(LIGHT), *spec.pop("params", [])],
     }
@@ -109,12 +109,12 @@ def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
 
 
 def svg(figure: Figure, title: str) -> str:
-    """The figure as SVG."""
+    """Return the figure as SVG."""
     return str(_drawn(library().vegalite_to_svg, figure, title))
 
 
 def png(figure: Figure, title: str) -> bytes:
-    """The figure as PNG."""
+    """Return the figure as PNG."""
     return bytes(_drawn(library().vegalite_to_png, figure, title, scale=2))
 
 
@@ -126,13 +126,13 @@ def _drawn(convert: Callable[..., Any], figure: Figure, title: str, **more: Any)
 
 
 def runtime() -> str:
-    """The JavaScript that draws Vega in a page: the library's own bundle, kept in the cache, since it takes seconds."""
+    """Return the JavaScript that draws Vega in a page. It is cached, because the library needs seconds to bundle it."""
     vl_convert = library()
     cache = Folder(cache_folder())
     name = f"vega-{vl_convert.__version__}-{VERSION}"
     if f"{name}.js" not in cache.files():
         cache.path.mkdir(parents=True, exist_ok=True)
-        lock = locked(cache, f"{name}.lock")  # of several reports at once, one makes it
+        lock = locked(cache, f"{name}.lock")  # several processes may write reports
         try:
             if f"{name}.js" not in cache.files():
                 cache.write(f"{name}.js", str(vl_convert.javascript_bundle(_SCRIPT, vl_version=VERSION)).encode())
@@ -143,7 +143,7 @@ def runtime() -> str:
 
 
 def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
-    """Numbered lines as text on the right of the plane."""
+    """Return the numbered lines as text at the right of the figure."""
     step = min(46, (height - 24) // len(lines))
     said = [{"number": str(i + 1), "said": line.split(": ", 1), "at": 26 + i * step} for i, line in enumerate(lines)]
     heading = {"number": "", "said": [f"The {len(lines)} that take the longest"], "at": 0}

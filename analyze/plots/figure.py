@@ -1,4 +1,4 @@
-"""What every figure shares: the rows that it is drawn from, one theme, one set of colours, units and names."""
+"""Common parts of figures: rows, theme, colours, units and labels."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FAMILIES = {
     "communication": "#b8860b",
     "other": "#8d949e",
 }
-"""Colour of each kernel family, the same in every figure. All can be seen on white and on near-black."""
+"""Colour of each kernel family in every figure; visible on light and dark."""
 
 MEANINGS = {
     "compute": "#2f7fd1", "busy": "#2f7fd1", "train": "#2f7fd1", "own GPU time": "#2f7fd1", "GPU time": "#2f7fd1",
@@ -46,20 +46,20 @@ MEANINGS = {
     "added": "#d6493f", "removed": "#2f9e58", "slower": "#d6493f", "faster": "#2f9e58", "same": "#8d949e",
     "peak allocated": "#2f7fd1", "peak reserved": "#8d949e",
 }  # fmt: skip
-"""Colour of what else comes back from figure to figure."""
+"""Colour of other series that several figures have."""
 
 PALETTE = tuple(FAMILIES.values())[:13]
-"""For series that have no colour of their own."""
+"""Colours of other series."""
 
 LIGHT = {"ink": "#1c2128", "soft": "#57606a", "rule": "#dfe3e8", "paper": "#ffffff"}
 DARK = {"ink": "#e6e9ee", "soft": "#9aa4b2", "rule": "#323a45", "paper": "#14181d"}
-"""Colours that a theme sets: text, lesser text, lines, background. Each is a signal of the figure by its name."""
+"""Colours of a theme: text, secondary text, lines, background. Each is a Vega signal of this name."""
 
 FONT = "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif"
 WIDTH = 860
-"""Width of a saved figure, of its plane, in px; in a page a figure is as wide as its place."""
+"""Width of the plot area of a saved figure in px; in a page it is as wide as its container."""
 LONGEST = 300
-"""Characters of a name that are shown where there is room for all of it."""
+"""Most characters shown of a name."""
 
 _ENDINGS = ("_flops_per_s", "_per_s", "_flops", "_bytes", "_pct", "_ns", "_s")
 _WORDS = {"comm": "communication", "memcpy": "copies", "avg": "mean", "wait": "waiting", "gpu": "GPU", "cpu": "CPU",
@@ -82,69 +82,69 @@ class Rows(NamedTuple):
 
     @classmethod
     def of(cls, answer: Answer) -> Rows:
-        """The rows of an answer; what is no finite number (a user's own division by 0) is none at all."""
+        """Return the rows of an answer, with NaN and infinity as None."""
         return cls(answer.columns, [tuple(map(finite, row)) for row in answer.rows()])
 
     def at(self, name: str) -> int:
-        """Place of a column; raises KeyError."""
+        """Return the index of a column. Raises KeyError."""
         for i, column in enumerate(self.columns):
             if column.name == name:
                 return i
         raise KeyError(name)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a column."""
+        """Return whether the column exists."""
         return any(c.name == name for c in self.columns)
 
     def unit(self, name: str) -> str:
-        """Unit of a column."""
+        """Return the unit of a column."""
         return self.columns[self.at(name)].unit
 
     def values(self, name: str) -> list[Any]:
-        """A column."""
+        """Return the values of a column."""
         at = self.at(name)
         return [row[at] for row in self.rows]
 
     def dicts(self) -> list[dict[str, Any]]:
-        """The rows, each by the names of its columns."""
+        """Return the rows as dicts by column name."""
         names = [c.name for c in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
     def numbers(self, name: str) -> list[float]:
-        """A column of numbers; 0 where there is none. Raises InputError for a column of something else."""
+        """Return a column of numbers, with 0 for NULL. Raises InputError if it has other values."""
         try:
             return [float(v or 0) for v in self.values(name)]
         except (TypeError, ValueError):
-            raise InputError(f"there is no figure of {name}: it holds no numbers") from None
+            raise InputError(f"cannot draw {name}: not a column of numbers") from None
 
 
 Ask = Callable[..., Rows]
-"""Ask another query of the same recordings: its name and parameters. What a figure of two answers needs."""
+"""Run another query on the same recordings: name and parameters. For figures that need two answers."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure: its Vega-Lite specification, and what it says to who cannot see it."""
+    """A figure: its Vega-Lite specification and alternative text."""
 
     spec: dict[str, Any]
-    """With its data, without theme; `width` is set where it is drawn."""
+    """With data, without theme and `width`."""
     alt: str
     notes: tuple[str, ...] = ()
-    """What is left out of it, and how it is to be read."""
+    """What is not shown, and how to read it."""
     listed: tuple[str, ...] = ()
-    """What the numbers 1, 2, ... in it stand for."""
+    """Meaning of the numbers 1, 2, ... in it."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """One unit for all numbers of a figure."""
+    """A unit for all numbers of a figure."""
 
     factor: float
     unit: str
 
     @classmethod
     def of(cls, values: Iterable[float | None], unit: str) -> Scale:
-        """The unit that the largest number asks for."""
+        """Return the unit that fits the largest number."""
         largest = max((abs(v) for v in values if v is not None), default=0.0)
         steps = SCALES.get(unit)
         if steps is None:
@@ -152,16 +152,16 @@ class Scale:
         return cls(*next((s for s in steps if largest >= s[0]), steps[-1]))
 
     def __call__(self, value: float | None) -> float | None:
-        """A number in the unit, with more digits than can be seen; None for none."""
+        """Return a number in the unit with six digits; None for None."""
         return None if value is None else float(f"{value / self.factor:.6g}")
 
     def title(self, label: str) -> str:
-        """What an axis says."""
+        """Return the title of an axis."""
         return f"{label} ({self.unit})" if self.unit else label
 
 
 def quantity(value: Any, unit: str) -> str:
-    """A value as text, in the unit that it asks for: 5.13 ms, 42.1 %, 1,204."""
+    """Return a value as text in a fitting unit: 5.13 ms, 42.1 %, 1,204."""
     if value is None:
         return "\N{EN DASH}"
     if unit in SCALES:
@@ -178,14 +178,14 @@ def quantity(value: Any, unit: str) -> str:
 
 
 def _digits(value: float) -> str:
-    """Three digits, all of those in front of the point."""
+    """Return a number with three significant digits, and all digits of its integer part."""
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def si(value: float, unit: str) -> str:
-    """A rate with three digits and a decimal prefix: 66.3 TFLOP/s."""
+    """Return a rate with three digits and a decimal prefix: 66.3 TFLOP/s."""
     for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= factor:
             number = value / factor
@@ -194,7 +194,7 @@ def si(value: float, unit: str) -> str:
 
 
 def label(column: str) -> str:
-    """A column's name in words, without its unit: exposed_comm_pct is exposed communication."""
+    """Return the name of a column in words without its unit: exposed_comm_pct is exposed communication."""
     if column in _NAMES:
         return _NAMES[column]
     for ending in _ENDINGS:
@@ -205,7 +205,7 @@ def label(column: str) -> str:
 
 
 def cut(text: str, length: int = LONGEST) -> str:
-    """Text of a recording in at most so many characters: controls spelled out, the middle left out."""
+    """Return text with control characters escaped, and its middle removed if it is too long."""
     shown = visible(text[: 2 * length] + text[-2 * length :] if len(text) > 4 * length else text)
     if len(shown) <= length:
         return shown
@@ -214,19 +214,19 @@ def cut(text: str, length: int = LONGEST) -> str:
 
 
 def short(name: str, length: int = 52) -> str:
-    """A kernel's or operator's name for an axis: its short name where it is long, cut in the middle if need be."""
+    """Return a kernel or operator name for an axis: its short name if it is long, without its middle if needed."""
     if len(name) > length and "(" in name + "<":
         name = classify(name[:4096]).short_name if "(" in name or "<" in name else name
     return cut(name, length)
 
 
 def family(name: str) -> str:
-    """Family of a kernel by its name."""
+    """Return the family of a kernel."""
     return classify(name[:4096]).family
 
 
 def distinct(labels: Sequence[str]) -> list[str]:
-    """Labels of which no two are the same."""
+    """Return the labels, with numbers on repeated ones."""
     seen: dict[str, int] = {}
     shown = []
     for text in labels:
@@ -236,7 +236,7 @@ def distinct(labels: Sequence[str]) -> list[str]:
 
 
 def colours(names: Iterable[str]) -> dict[str, Any]:
-    """A colour scale for these names: their own colours, and of the palette for those that have none."""
+    """Return a colour scale for these names: their own colours, or those of the palette."""
     domain = list(dict.fromkeys(names))
     own = [FAMILIES.get(n) or MEANINGS.get(n) for n in domain]
     free = [c for c in PALETTE if c not in own] or list(PALETTE)
@@ -245,9 +245,9 @@ def colours(names: Iterable[str]) -> dict[str, Any]:
 
 
 def places(rows: Rows, names: Sequence[str]) -> list[str]:
-    """Each row's place in words: rank 0, GPU 1."""
+    """Return the location of each row in words: rank 0, GPU 1."""
     names = [n for n in names if rows.has(n)]
-    # What is the same in all rows tells nothing, unless nothing else is there.
+    # Leave out constant columns, unless there are no others.
     telling = [n for n in names if len(set(rows.values(n))) > 1] or [n for n in names if n != "run_id"]
     columns = [rows.values(n) for n in telling]
     return [
@@ -257,7 +257,7 @@ def places(rows: Rows, names: Sequence[str]) -> list[str]:
 
 
 def place(name: str, value: Any) -> str:
-    """What a column says of a place in words: rank 0, GPU 1, 2 GPUs, batch 64."""
+    """Return the value of a location column in words: rank 0, GPU 1, 2 GPUs, batch 64."""
     words = {"device": "GPU {}", "rank": "rank {}", "stage": "stage {}", "stream": "stream {}", "step": "step {}",
              "batch_size": "batch {}", "gpus": "{} GPU"}  # fmt: skip
     text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))
@@ -265,12 +265,12 @@ def place(name: str, value: Any) -> str:
 
 
 def legend(title: str | None = None, **more: Any) -> dict[str, Any]:
-    """A legend above the figure."""
+    """Return a legend above the figure."""
     return {"title": title, "orient": "top", "labelLimit": 240, "columns": {"expr": "legend_columns"}} | more
 
 
 _NARROW = 150
-"""Pixels of an axis of names, below which they are small."""
+"""Width of an axis of names in px below which the font is small."""
 _MIDDLE = "lastindexof(slice(datum.label, 0, ceil(length(datum.label) / 2) + 3), ', ')"
 _IN_TWO_LINES = (
     f"name_width < {_NARROW} && length(datum.label) > 20 && {_MIDDLE} > 0 ? "
@@ -279,7 +279,7 @@ _IN_TWO_LINES = (
 
 
 def names_axis(title: str | None = None, **more: Any) -> dict[str, Any]:
-    """An axis of names: in a narrow place they get less room, and those of several parts two lines."""
+    """Return an axis of names. On a narrow page names get less room, and those with several parts two lines."""
     return {
         "title": title,
         "labelLimit": {"expr": "name_width"},
@@ -294,13 +294,13 @@ def names_axis(title: str | None = None, **more: Any) -> dict[str, Any]:
 
 
 def params(theme: Mapping[str, str], name_width: int = 330) -> list[dict[str, Any]]:
-    """The signals that every figure has: its colours, and what depends on the width of its place."""
+    """Return the signals of every figure: theme colours, and sizes that depend on its width."""
     values: dict[str, Any] = {**theme, "name_width": name_width, "legend_columns": 5}
     return [{"name": k, "value": v} for k, v in values.items()]
 
 
 def config() -> dict[str, Any]:
-    """The theme, in terms of the signals."""
+    """Return the configuration of the theme, which refers to the signals."""
     ink, soft, rule = ({"expr": n} for n in ("ink", "soft", "rule"))
     return {
         "font": FONT,
@@ -312,7 +312,7 @@ def config() -> dict[str, Any]:
             "labelSeparation": 6,
         },
         "axisY": {"titleAnchor": "end", "titleAngle": 0, "titleAlign": "left", "titleY": -10, "titleX": 0},
-        # One below the other: a narrow place has no room for two.
+        # Legends below each other: a narrow page has no room for two side by side.
         "legend": {"layout": {"top": {"direction": "vertical"}},
                    "labelColor": soft, "titleColor": soft, "labelFontSize": 12, "titleFontSize": 12,
                    "titleFontWeight": "normal", "symbolSize": 90, "symbolType": "square", "symbolStrokeWidth": 0},

@@ -1,4 +1,4 @@
-"""What the figure of a roofline shows: its roofs, and the kernels under them."""
+"""Data of a roofline figure: roofs and kernels."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 LEVELS = ("dram", "l2", "l1")
 LEVEL_NAMES = {"dram": "DRAM", "l2": "L2", "l1": "L1"}
 NUMBERED = 10
-"""So many kernels, those of the longest time, are numbered and listed beside the figure."""
+"""Number of kernels, the longest first, that are numbered and listed next to the figure."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Roof:
 
     @property
     def label(self) -> str:
-        """As people call it: tensor_tf32 -> tensor tf32, l2 -> L2."""
+        """Return its display name: tensor_tf32 is tensor tf32, l2 is L2."""
         return LEVEL_NAMES.get(self.name, self.name.replace("_", " "))
 
 
@@ -44,31 +44,31 @@ class Point:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What the figure shows."""
+    """A roofline: kernels, roofs and totals."""
 
     title: str
     points: list[Point]
-    """With FLOPs and bytes, so that they have a place on logarithmic axes; the longest time first."""
+    """Kernels with FLOPs and bytes above 0, by time, longest first."""
     compute: list[Roof]
-    """The roofs that a point is held to, and fp32; lowest first."""
+    """Compute roofs of the points, and fp32; lowest first."""
     memory: list[Roof]
-    """Of the levels shown, the slowest first."""
+    """Memory roofs of the shown levels, slowest first."""
     total_ns: int
-    """Time of all kernels, those without a place included."""
+    """Time of all kernels, also of those without a point."""
     unplaced: int
     """Kernels without FLOPs or bytes."""
     unplaced_ns: int
 
     @property
     def numbered(self) -> list[Point]:
-        """The points with a number, at the first of the levels shown."""
+        """Return the numbered points, at the first shown level."""
         first = self.memory[0].name if self.memory else LEVELS[0]
         at_level = [p for p in self.points if p.level == first] or self.points
         return at_level[:NUMBERED]
 
     @property
     def families(self) -> list[str]:
-        """Families of the points, that of the longest time first."""
+        """Return the families of the points by time, longest first."""
         times: dict[str, int] = {}
         for p in self.points:
             times[p.family] = times.get(p.family, 0) + p.dur_ns
@@ -76,7 +76,7 @@ class Roofline:
 
     @property
     def limits(self) -> tuple[float, float, float, float]:
-        """x and y limits: all points, the ridges and the roofs, with room around."""
+        """Return the limits of x and y: all points, ridges and roofs, with a margin."""
         ridges = [c.rate / m.rate for c in self.compute for m in self.memory]
         xs = [p.flops_per_byte for p in self.points] + ridges
         ys = [p.flops_per_s for p in self.points] + [c.rate for c in self.compute]
@@ -84,12 +84,13 @@ class Roofline:
 
     @property
     def note(self) -> str:
-        """What has no place, and where the roofs are from; in one line."""
+        """Return a line with the source of the roofs, and the kernels without a point."""
         sources = sorted({r.source for r in self.compute + self.memory})
-        roofs = {"report": "the report's own peaks and clocks", "published": "published peaks (schemas/devices.toml)"}
+        roofs = {"report": "peaks and clocks of the report", "published": "published peaks (schemas/devices.toml)"}
         parts = [f"Roofs: {' and '.join(roofs[s] for s in sources)}." if sources else "Roofs: none known."]
         parts.append("The area of a point is its share of the time.")
         if self.unplaced:
             share = 100 * self.unplaced_ns / self.total_ns if self.total_ns else 0
-            parts.append(f"{self.unplaced} more without FLOPs or bytes ({share:.1f} % of the time) have no place here.")
+            kernels = "1 kernel" if self.unplaced == 1 else f"{self.unplaced} kernels"
+            parts.append(f"Not shown: {kernels} without FLOPs or bytes ({share:.1f} % of the time).")
         return " ".join(parts)

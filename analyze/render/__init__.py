@@ -1,7 +1,7 @@
-"""Answers as text: tables for people, CSV, JSON, Markdown, Parquet and Excel for machines.
+"""Write answers as tables, CSV, JSON, Markdown, Parquet or Excel.
 
-`texts` spells out and shortens names, `units` chooses units, `layout` fits a table to a terminal,
-`listing` does of texts alone, `writing` writes.
+`texts` escapes and shortens names, `units` chooses units, `layout` fits a table to a terminal, `listing` wraps a table
+of texts, `writing` writes to files and stdout.
 """
 
 from analyze.render.layout import terminal_width

@@ -1,4 +1,4 @@
-"""An answer as an Excel workbook: numbers as they are, in the units of its columns; text as text."""
+"""Write an answer as an Excel workbook, with numbers in the units of the columns."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _EXACT = 2**53
 
 
 def write_excel(answer: Answer, path: Path) -> None:
-    """Write the rows as the one sheet of a workbook, with the names of the columns on top.
+    """Write the rows to a workbook with one sheet, with column names in the first row.
 
-    A text is a text, whatever it begins with: none becomes a formula or a link. A whole number that a double does not
-    hold becomes a text. Raises InputError where XlsxWriter is missing, and for what a sheet cannot hold.
+    Text never becomes a formula or a link. Integers that a double cannot represent become text. Raises InputError if
+    XlsxWriter is not installed, or if the answer exceeds the limits of a sheet.
     """
     try:
         import xlsxwriter
@@ -32,7 +32,7 @@ def write_excel(answer: Answer, path: Path) -> None:
     rows = answer.rows()
     if len(rows) >= _MOST_ROWS or len(answer.columns) > _MOST_COLUMNS:
         raise InputError(f"a sheet of Excel holds {_MOST_ROWS:,} rows and {_MOST_COLUMNS:,} columns; write .parquet")
-    # Without it the sheet is kept in files of the system's folder for temporary ones.
+    # in_memory: without temporary files.
     book = xlsxwriter.Workbook(buffer := io.BytesIO(), {"in_memory": True})
     sheet = book.add_worksheet()
     bold = book.add_format({"bold": True})
@@ -43,7 +43,7 @@ def write_excel(answer: Answer, path: Path) -> None:
         for at, value in enumerate(map(finite, row)):
             _write_cell(sheet, line, at, value)
     book.close()
-    # The file is written here, because XlsxWriter turns an error of the system into one of its own.
+    # Write the file here: XlsxWriter would hide the OSError.
     path.write_bytes(buffer.getbuffer())
 
 

@@ -1,7 +1,7 @@
-"""Tables as HTML that stands in somebody else's page: a notebook's.
+"""Tables as HTML for notebooks.
 
-Elements are built as a tree, so that no text of a recording can be anything but text. There is no script, no style
-sheet and no colour: the page around them has its own, light or dark.
+Elements are built as a tree, so text of a recording stays text. There are no scripts, style sheets or colours: the
+notebook has its own theme.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from analyze.query.query_files import ResultColumn
 
 FIRST, LAST = 15, 5
-"""Rows that are shown of a long table."""
+"""Rows shown of a long table, at its start and end."""
 MOST_COLUMNS = 30
 
 _LONGEST_NAME = 72
 _LONGEST_LINE = 2000
 _TABLE = "font-variant-numeric:tabular-nums"
-# On each cell: notebooks have style sheets that set it there. A tree is told by the blanks in front of its names.
+# On each cell, to override style sheets of notebooks. Leading spaces of names show a tree.
 _RIGHT = "text-align:right"
 _LEFT = "text-align:left;white-space:pre"
 _PROSE = "text-align:left"
@@ -31,7 +31,7 @@ _SENTENCE = f"{_PROSE};min-width:14em"
 
 
 def element(tag: str, text: str = "", *children: Element, **attributes: str) -> Element:
-    """An element with a text of one's own words, then its children."""
+    """Return an element with trusted text and children."""
     made = Element(tag, attributes)
     made.text = text
     made.extend(children)
@@ -39,18 +39,18 @@ def element(tag: str, text: str = "", *children: Element, **attributes: str) -> 
 
 
 def named(tag: str, text: str, **attributes: str) -> Element:
-    """An element with a text out of a recording, which does not turn the direction of what is beside it."""
+    """Return an element with text of a recording, isolated so that it cannot change the text direction around it."""
     text = middle(visible(text), _LONGEST_LINE)
     return element(tag, text, **attributes) if text.isascii() else element(tag, "", element("bdi", text), **attributes)
 
 
 def lines_of(texts: Iterable[str]) -> list[Element]:
-    """A line for each text."""
+    """Return a line for each text."""
     return [named("div", text) for text in texts]
 
 
 def pairs(said: Iterable[tuple[str, str]]) -> Element:
-    """A table of names and what is said of them."""
+    """Return a table of names and descriptions."""
     rows = [
         element("tr", "", named("th", name, scope="row", style=_PROSE), named("td", text, style=_PROSE))
         for name, text in said
@@ -59,24 +59,24 @@ def pairs(said: Iterable[tuple[str, str]]) -> Element:
 
 
 def fragment(*children: Element) -> str:
-    """The elements as one piece of HTML."""
+    """Return the elements as HTML."""
     return tostring(element("div", "", *children), encoding="unicode", method="html")
 
 
 def shown(rows: int) -> list[int]:
-    """Which rows are shown of so many: all, or the first and the last."""
+    """Return the indices of the rows to show: all, or the first and the last."""
     return list(range(rows)) if rows <= FIRST + LAST else [*range(FIRST), *range(rows - LAST, rows)]
 
 
 def counted(rows: int) -> str:
-    """How many rows there are, and which of them are shown."""
+    """Return how many rows there are, and which of them are shown."""
     if rows <= FIRST + LAST:
         return f"{rows:,} row{'' if rows == 1 else 's'}"
     return f"the first {FIRST} and the last {LAST} of {rows:,} rows"
 
 
 def table(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]], rows: int) -> Element:
-    """A table of these columns with their values: of the rows, of so many, that `shown` names."""
+    """Return a table of the rows that `shown` selects. `values`: one sequence per column."""
     headings, cells = format_columns(columns, list(zip(*values, strict=True)))
     styles = [_SENTENCE if c.name in SENTENCES else _LEFT if is_text(c) else _RIGHT for c in columns]
     titles = [f"{c.name}: {c.doc}" if c.doc else c.name for c in columns]
@@ -96,7 +96,7 @@ def table(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]], rows
 
 
 def _short(cells: Sequence[str], style: str) -> Sequence[str]:
-    """Cells of a column as they are shown: different ones stay different."""
+    """Return the shortened cells of a column; different ones stay different."""
     if style != _LEFT:
         return cells
     short = fitted(cells, _LONGEST_NAME)

@@ -1,8 +1,7 @@
-"""A table that fits the terminal it is printed to: which columns, how wide, and records where no table would do.
+"""Fit a table to a terminal: choose columns and widths, or print records if a table does not fit.
 
-The main columns of a query are shown, and others as far as there is room. No number is cut; names are, so that rows
-which differ stay different, and sentences are wrapped. What says nothing (columns without any value, or of zeros) is
-named below.
+The main columns of a query are shown, and others as far as there is room. Numbers are never shortened. Names are, but
+rows that differ stay different. Sentences are wrapped. Columns that are empty or all zero are named below the table.
 """
 
 from __future__ import annotations
@@ -22,28 +21,28 @@ if TYPE_CHECKING:
     from analyze.query.query_files import ResultColumn
 
 PIPED_WIDTH = 160
-"""Of what is no terminal, where COLUMNS does not say."""
+"""Width if the output is not a terminal and COLUMNS is not set."""
 
 _NARROWEST = 20
 _GAP = "  "
 _LEAST_TEXT = 12
-"""What a text is cut to where there is no more room, ..."""
+"""Least width of a text column."""
 _ENOUGH_TEXT = 36
-"""... and what it has before a column that is not a main one gets any."""
+"""Width of a text column before further columns are added."""
 _TREES = ("path", "tree")
 _WHOLE = (*_TREES, "run_id", "sequence", "shapes")
-"""Columns of which the end says as much as the beginning: they are given what room they need before others get any."""
+"""Columns whose end matters as much as the start: they get their full width before further columns are added."""
 _PLACES = ("run_id", "rank", "device")
-"""Columns that say where a row is from: one value for all rows is said once, above the table."""
+"""Columns that are printed once above the table if all rows have the same value."""
 
 
 def terminal_width(file: TextIO) -> int:
-    """Columns of the terminal that a file is; of another file what COLUMNS says, else PIPED_WIDTH."""
+    """Return the width for output to a file: COLUMNS, the width of the terminal, or PIPED_WIDTH."""
     said = os.environ.get("COLUMNS", "")
     if said.isdecimal() and int(said) > 0:
         return int(said)
     try:
-        # A pseudo-terminal that nobody told a size has 0.
+        # A pseudo-terminal without a size has width 0.
         return os.get_terminal_size(file.fileno()).columns or 80
     except (OSError, ValueError):
         return PIPED_WIDTH
@@ -51,36 +50,36 @@ def terminal_width(file: TextIO) -> int:
 
 @dataclass(frozen=True)
 class _Column:
-    """A column as it may be shown."""
+    """A column with its texts."""
 
     at: int
     name: str
     heading: Heading
     cells: Sequence[str]
     text: bool
-    """Whether it may be cut, and stands to the left; what else there is are numbers."""
+    """Whether it is text: left-aligned, and may be shortened. Other columns are numbers."""
     label: bool
-    """Whether it says what a row is of; others measure it."""
+    """Whether it identifies the row; other columns measure it."""
     zero: bool
-    """Whether it measures something, and all values are 0."""
+    """Whether it is a measure and all values are 0."""
 
     @property
     def sentence(self) -> bool:
-        """Whether it is wrapped where others are cut."""
+        """Whether it is wrapped instead of shortened."""
         return self.text and self.name in SENTENCES
 
     @cached_property
     def content(self) -> int:
-        """Cells that the widest value takes."""
+        """Width of the widest value."""
         return max(map(width, self.cells), default=0)
 
     def least(self, text: int) -> int:
-        """Cells that its values take at least, if a text is cut to so many."""
+        """Return the least width of its values, if texts may be shortened to `text`."""
         whole = not self.text or (self.name in _WHOLE and text == _ENOUGH_TEXT)
         return self.content if whole else min(self.content, text)
 
     def title(self, room: int) -> list[str]:
-        """The heading on lines of so many cells; a word of it is not broken."""
+        """Return the lines of the heading, wrapped between words."""
         words = re.findall(r"[^_ ]+_*|_+", self.heading.label)
         unit = self.heading.unit
         words += [f"({unit})" if words else unit] if unit else []
@@ -102,10 +101,10 @@ def table_lines(
     wide: bool = False,
     bold: Callable[[str], str] = str,
 ) -> Iterator[str]:
-    """The lines of a table of rows, none wider than `room` cells (20 at least).
+    """Yield the lines of a table, at most `room` wide (at least 20).
 
-    `main`: names of the columns that are shown first; empty for all. `wide`: all columns, whatever is in them. `bold`:
-    what is made of the lines of the heading.
+    `main`: names of the columns to show first; empty for all. `wide`: show all columns, also empty ones. `bold`:
+    formats the lines of the heading.
     """
     room = max(room, _NARROWEST)
     if not rows:
@@ -143,7 +142,7 @@ def _columns(columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]) -> 
 
 
 def _places(columns: list[_Column]) -> tuple[list[str], list[_Column]]:
-    """What is said of all rows above the table, and the columns that are left."""
+    """Return the line above the table with constant columns, and the other columns."""
     same = [c for c in columns if c.name in _PLACES and c.cells[0] and len(set(c.cells)) == 1]
     if len(same) == len(columns):
         return [], columns
@@ -153,7 +152,7 @@ def _places(columns: list[_Column]) -> tuple[list[str], list[_Column]]:
 def _choose(
     must: list[_Column], may: list[_Column], room: int, bold: Callable[[str], str]
 ) -> tuple[set[int], list[str], list[str]]:
-    """The columns that are shown, what is said of them above, and the lines of the table."""
+    """Return the chosen columns, notes above the table, and its lines."""
     chosen = every = sorted([*must, *may], key=lambda c: c.at)
     note: list[str] = []
     widths = _widths(chosen, room, _ENOUGH_TEXT)
@@ -161,7 +160,7 @@ def _choose(
         chosen = must
         if any(c.name == "run_id" for c in must) and _widths(must, room, _ENOUGH_TEXT) is None:
             chosen, note = _without_beginning(must)
-        # First what tells rows apart that are of the same by their labels, then what there is room for.
+        # First add columns that distinguish rows with the same labels, then any that fit.
         labels = [c for c in may if c.label]
         while column := _telling([c for c in chosen if c.label], [c.cells for c in chosen if c.label], labels):
             labels.remove(column)
@@ -188,7 +187,7 @@ def _with(columns: list[_Column], column: _Column) -> list[_Column]:
 
 
 def _without_beginning(columns: list[_Column]) -> tuple[list[_Column], list[str]]:
-    """The columns with run ids that leave out what all begin with, and what is said of it."""
+    """Return the columns with run ids without their common prefix, and a note about it."""
     shorter, note = [], []
     for column in columns:
         if column.name == "run_id" and (beginning := common_beginning([c for c in column.cells if c])):
@@ -200,15 +199,15 @@ def _without_beginning(columns: list[_Column]) -> tuple[list[_Column], list[str]
 
 
 def _widths(columns: list[_Column], room: int, text: int) -> list[int] | None:
-    """Widths of the columns, if there is room when texts have `text` cells, or what they need; else None.
+    """Return the widths of the columns if they fit when texts are shortened to `text`; else None.
 
-    What is left of the room goes to texts that are cut short, then to headings on several lines, then to texts again.
+    Spare room goes to shortened texts, then to headings with several lines, then to texts again.
     """
     widths = [max(c.least(text), *map(width, c.title(1))) for c in columns]
     spare = room - sum(widths) - len(_GAP) * (len(columns) - 1)
     if spare < 0:
         return None
-    for of in (False, True):  # what is cut before what is wrapped
+    for of in (False, True):  # shortened texts before wrapped ones
         wanted = [
             (c.content if c.name in _TREES else min(c.content, _ENOUGH_TEXT)) if c.text and c.sentence == of else 0
             for c in columns
@@ -224,10 +223,10 @@ def _widths(columns: list[_Column], room: int, text: int) -> list[int] | None:
 
 
 def _grow(widths: list[int], wanted: Sequence[int], spare: int) -> int:
-    """Widen what is narrower than wanted, as far as there is room; returns what it took."""
+    """Widen columns towards the wanted widths; return the room used."""
     growing = sorted((w - widths[i], i) for i, w in enumerate(wanted) if w > widths[i])
     taken = 0
-    # What lacks least comes first: the others share what it leaves.
+    # Those that need least first; the others share the rest.
     for left, (lack, i) in enumerate(growing):
         more = min(lack, (spare - taken) // (len(growing) - left))
         widths[i] += more
@@ -243,9 +242,9 @@ def _cells(column: _Column, cells: int) -> Sequence[str]:
 
 
 def _telling(chosen: Sequence[_Column], cells: Sequence[Sequence[str]], hidden: Sequence[_Column]) -> _Column | None:
-    """The first hidden column that tells rows apart which are the same in these cells; None if none does."""
+    """Return the first hidden column that distinguishes rows with equal cells; None if none does."""
     if any(c.name == "tree" for c in chosen):
-        return None  # a row stands below the one that it belongs to
+        return None  # the position of a row shows its parent
     alike: dict[tuple[str, ...], list[int]] = {}
     for at, row in enumerate(zip(*cells, strict=True)):
         alike.setdefault(row, []).append(at)
@@ -273,7 +272,7 @@ def _lines(
 
 
 def _records(columns: list[_Column], room: int, bold: Callable[[str], str]) -> list[str]:
-    """The rows one below the other, one value a line, nothing cut; a value that is not there has no line."""
+    """Return each row as a record with one value per line, nothing shortened; empty values have no line."""
     labels = [str(c.heading) for c in columns]
     side = max(map(width, labels)) + len(_GAP)
     if side > room // 2:

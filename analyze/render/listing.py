@@ -1,4 +1,4 @@
-"""Texts side by side: names and what they are. Unlike the cells of an answer, they are wrapped and never cut."""
+"""Tables of texts, such as names with descriptions. Texts are wrapped, never shortened."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _GAP = "  "
 def listing_lines(
     headings: Sequence[str], rows: Sequence[Sequence[str]], room: int, bold: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """The lines of a table of texts, none wider than `room` cells; a row without texts is an empty line.
+    """Yield the lines of a table of texts, at most `room` wide; an empty row is an empty line.
 
-    Columns in which nothing stands are left out. What has no room side by side stands below the first text of its row.
-    `bold`: what is made of the heading.
+    Empty columns are left out. If the columns do not fit, the other texts of a row follow below the first one. `bold`:
+    formats the heading.
     """
     filled = [i for i in range(len(headings)) if any(row and row[i] for row in rows)]
     titles = [headings[i] for i in filled]
@@ -38,19 +38,19 @@ def _lines(text: str, cells: int) -> list[str]:
 
 
 def _widths(rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Widths of the columns: each its longest word at least, and what is left to those that need it; None: no room."""
+    """Return widths of at least the longest word of each column, with spare room shared; None if they do not fit."""
     columns = list(zip(*rows, strict=True))
     least = [max(width(w) for text in c for w in text.split() or [""]) for c in columns]
     wanted = [max(width(line) for text in c for line in text.split("\n")) for c in columns]
     spare = room - sum(least) - len(_GAP) * (len(columns) - 1)
     widths = _shared(least, wanted, max(spare, 0))
-    # A text of a word a line is not read.
+    # One word per line is not readable.
     narrow = any(w < min(x, room // 3) for w, x in zip(widths, wanted, strict=True))
     return None if spare < 0 or narrow else widths
 
 
 def _shared(least: Sequence[int], wanted: Sequence[int], spare: int) -> list[int]:
-    """The widths with the spare room: who lacks least first, the others share what is left."""
+    """Return the widths with spare room added: those that need least first, the others share the rest."""
     widths = list(least)
     lacking = sorted((w - x, i) for i, (x, w) in enumerate(zip(least, wanted, strict=True)))
     for left, (lack, i) in enumerate(lacking):
@@ -61,7 +61,7 @@ def _shared(least: Sequence[int], wanted: Sequence[int], spare: int) -> list[int
 
 
 def _below(rows: Sequence[Sequence[str]], room: int, bold: Callable[[str], str]) -> Iterator[str]:
-    """Each row as its first text and what there is of it below, short texts side by side."""
+    """Yield each row as its first text, with the others below; short ones share a line."""
     for row in rows:
         first, *others = row or [""]
         yield from (bold(line) for line in _lines(first, room))

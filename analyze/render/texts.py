@@ -1,6 +1,6 @@
-"""Names of a recording as they may be shown: controls spelled out, and cut to the room there is.
+"""Escape, shorten and wrap text of recordings.
 
-Widths are in the cells of a terminal: a wide (CJK) character takes two, a combining one none.
+Widths are in terminal cells: a wide (CJK) character takes two, a combining one none.
 """
 
 from __future__ import annotations
@@ -11,30 +11,29 @@ from collections.abc import Collection, Iterable, Sequence
 
 from rich.cells import cell_len
 
-# C0 and C1 controls, what turns the direction of text or breaks its line, and halves of surrogate pairs: they stand for
-# bytes that were not UTF-8.
+# C0 and C1 controls, bidirectional controls, line separators, and lone surrogates, which stand for invalid UTF-8.
 UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _ESCAPED = re.compile(f"[{UNSEEN}]")
 
 SENTENCES = ("evidence", "impact", "question", "reason", "title", "try", "value", "warnings")
-"""Columns of texts that are read to their end: they are wrapped and not cut."""
+"""Columns with sentences: they are wrapped, not shortened."""
 CUT = "…"
 BETWEEN = " > "
-"""Between the names of a path."""
+"""Separator of the names of a path."""
 
 # A C++ function with its template or call arguments, as kernels are named.
 _CPP = re.compile(r"(?:void )?[A-Za-z_][\w:~]*(?:\(anonymous namespace\)::[\w:~]*)*[<(]")
 _WORTH = 4
-"""Characters from which a common beginning is cut."""
+"""Least length of a common prefix that is worth removing."""
 _MARK = 6
-"""Cells that the number of a text takes at most, of those that it is counted with."""
+"""Most cells for the number of a text (`~12`)."""
 _INDENT = re.compile(r" *")
-# Shapes of inputs end with those of scalars, which have none.
+# Input shapes end with those of scalars, which are empty.
 _NO_SHAPES = re.compile(r"(?<!, \[\])(?<=\]), \[\](?:, \[\])*\]$")
 
 
 def visible(text: str, pattern: re.Pattern[str] = _ESCAPED) -> str:
-    """Text of a recording as it may be shown: what a terminal would obey, or no one would see, is spelled out."""
+    """Return text with control and invisible characters escaped."""
     return text if text.isascii() and text.isprintable() else pattern.sub(_spelled, text)
 
 
@@ -44,19 +43,19 @@ def _spelled(match: re.Match[str]) -> str:
 
 
 def width(text: str) -> int:
-    """Cells that a text takes."""
-    # Mostly it is ASCII but for where it was cut.
+    """Return the width of a text."""
+    # Fast path: most text is ASCII except for the ellipsis.
     return len(text) if text.isascii() or text.replace(CUT, "").isascii() else cell_len(text)
 
 
 def padded(text: str, cells: int, right: bool) -> str:
-    """The text with blanks up to a width."""
+    """Return the text padded to a width."""
     blanks = " " * (cells - width(text))
     return blanks + text if right else text + blanks
 
 
 def _head(text: str, cells: int) -> str:
-    """As much of the beginning as fits."""
+    """Return the longest prefix that fits."""
     if text.isascii():
         return text[:cells]
     end = min(len(text), cells)
@@ -68,7 +67,7 @@ def _head(text: str, cells: int) -> str:
 
 
 def _tail(text: str, cells: int) -> str:
-    """As much of the end as fits; a combining character does not stand alone."""
+    """Return the longest suffix that fits and does not start with a combining character."""
     if text.isascii():
         return text[max(0, len(text) - cells) :]
     start = max(0, len(text) - cells)
@@ -78,7 +77,7 @@ def _tail(text: str, cells: int) -> str:
 
 
 def middle(text: str, cells: int) -> str:
-    """The text, cut in its middle to a width: both ends of a name say something."""
+    """Return the text with its middle removed to fit a width: both ends of a name matter."""
     if width(text) <= cells:
         return text
     tail = (cells - 1) * 2 // 5
@@ -87,7 +86,7 @@ def middle(text: str, cells: int) -> str:
 
 
 def wrapped(text: str, cells: int) -> list[str]:
-    """Lines of at most so many cells, broken at blanks where there are any."""
+    """Return the text as lines of at most `cells`, broken at spaces if possible."""
     lines: list[str] = []
     line = ""
     for word in text.split(" "):
@@ -106,7 +105,7 @@ def wrapped(text: str, cells: int) -> list[str]:
 
 
 def hanging(text: str, cells: int) -> str:
-    """The lines of a text wrapped to a width, each with its own indent."""
+    """Wrap each line of a text and keep its indent."""
     lines = []
     for line in text.splitlines():
         indent = _INDENT.match(line)[0]  # type: ignore[index]
@@ -115,7 +114,7 @@ def hanging(text: str, cells: int) -> str:
 
 
 def _short(text: str) -> str:
-    """The text with C++ names as their short names, one by one where it is a path of them; shapes without the empty."""
+    """Return the text with short names for C++ names (each one in a path), and shapes without those of scalars."""
     if text.startswith("[["):
         return _NO_SHAPES.sub(f", {CUT}]", text)
     indent = _INDENT.match(text)[0]  # type: ignore[index]
@@ -128,7 +127,7 @@ def _short(text: str) -> str:
 
 
 def _cut(text: str, cells: int) -> str:
-    """The text cut to a width: a path loses names of its middle first, a tree keeps its indent."""
+    """Shorten a text to a width: a path loses names in its middle first, a tree keeps its indent."""
     if width(text) <= cells:
         return text
     indent = len(_INDENT.match(text)[0])  # type: ignore[index]
@@ -145,10 +144,10 @@ def _cut(text: str, cells: int) -> str:
 
 
 def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
-    """What to show of each text in so many cells: different texts as long as `cells` allows it (about 8).
+    """Return the shortened form of each text; different texts stay different from about 8 cells on.
 
-    A text that is too long is shown by its short name, if it is that of a kernel, then cut in the middle. Where that
-    makes two texts the same, what differs between them is shown, or they are numbered.
+    Long kernel names become short names; then the middle is removed. If that makes two texts equal, the part that
+    differs is shown, or they are numbered.
     """
     distinct = list(dict.fromkeys(values))
     shown = {v: v for v in distinct if width(v) <= cells}
@@ -163,7 +162,7 @@ def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
                 if not others and text not in taken:
                     shown[value] = text
                     taken.add(text)
-    # One count for all that look the same without a number: there may be thousands.
+    # Number texts that look the same in one sequence: there may be thousands.
     numbers: Counter[str] = Counter()
     for v in long:
         while v not in shown:
@@ -177,7 +176,7 @@ def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
 
 
 def _by_text(shown: dict[str, str]) -> dict[str, list[str]]:
-    """The values that are shown as each text."""
+    """Return the values by their shortened text."""
     values: dict[str, list[str]] = {}
     for value, text in shown.items():
         values.setdefault(text, []).append(value)
@@ -185,13 +184,13 @@ def _by_text(shown: dict[str, str]) -> dict[str, list[str]]:
 
 
 def _differences(alike: Sequence[str], source: dict[str, str], short: dict[str, str], cells: int) -> dict[str, str]:
-    """Texts that are alike when cut: their beginning, and where they differ."""
+    """Return texts that are equal when shortened as their start and the part that differs."""
     texts = [source[v] for v in alike]
     start = _alike_up_to(texts)
     end = _alike_up_to([t[start:][::-1] for t in texts])
     found = {}
     for value, text in zip(alike, texts, strict=True):
-        # With two characters around it: a digit alone says little.
+        # With two characters around it, for context.
         different = _head(text[max(0, start - 2) : len(text) - max(0, end - 2)], cells // 2)
         found[value] = _head(short[value], cells - width(different) - 1) + CUT + different
     return found
@@ -203,13 +202,13 @@ def _numbered(text: str, number: int, cells: int) -> str:
 
 
 def _alike_up_to(texts: Collection[str]) -> int:
-    """Characters that all texts begin with: those that the first and the last in order do."""
+    """Return the length of the common prefix of all texts: that of the first and last in order."""
     low, high = min(texts), max(texts)
     return next((at for at, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), min(len(low), len(high)))
 
 
 def common_beginning(ids: Collection[str]) -> str:
-    """What all of several ids begin with, up to a separator; empty for what is not worth cutting."""
+    """Return the common prefix of several ids up to a separator; empty if it is short."""
     if len(set(ids)) < 2:
         return ""
     prefix = min(ids)[: _alike_up_to(ids)]

@@ -1,4 +1,4 @@
-"""Numbers as text: one unit for a measure over the whole of a table, said once, in the heading."""
+"""Numbers as text: one unit per measure in a table, shown in the heading."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _ENDINGS = {
     "ns": "ns", "s": "s", "B": "bytes", "FLOP": "flops", "FLOP/s": "flops_per_s", "FLOP/B": "flops_per_byte",
     "GB/s": "gb_per_s", "images/s": "images_per_s", "%": "pct",
 }  # fmt: skip
-"""What the heading need not say, by unit."""
+"""Ending of column names that a heading omits, by unit."""
 _TEXT_UNITS = ("text", "id", "time")
 PLAIN_UNITS = ("text", "id", "time", "index", "count", "number", "bool")
 
-# Of one call, image or step, against sums over them.
+# Statistics of single calls, images or steps, as opposed to sums.
 _OF_ONE = re.compile(r"(?:^|_)(?:avg|mean|min|max|median|p\d+|std)(?=_|$)")
 _PER = re.compile(r"_per_(?:image|step|call)$")
 _MOMENT = re.compile(r"(?:^|_)(?:start|end)(?=_|$)")
 _MOST = 1e7
-"""A number in the unit of its table stays below it, ..."""
+"""A number is smaller than this in its unit, ..."""
 _LEAST = 1e-3
-"""... and the largest of a column above, if a unit does both."""
+"""... and the largest of a column is larger than this, if one unit fulfils both."""
 
 
 _MOST_DIGITS = 6
 
 
 class Heading(NamedTuple):
-    """What a column is called, and the unit of its numbers; one of the two may be empty."""
+    """Name and unit of a column; one of them may be empty."""
 
     label: str
     unit: str
@@ -54,7 +54,7 @@ class Heading(NamedTuple):
 
 
 def finite(value: Any) -> Any:
-    """A value without NaN and infinity, which JSON and tables have no number for: None. Decimals of SQL are floats."""
+    """Return a value with NaN and infinity as None, and decimals as floats."""
     if isinstance(value, Decimal):
         return float(value)
     if isinstance(value, float):
@@ -67,12 +67,12 @@ def finite(value: Any) -> Any:
 
 
 def is_text(column: ResultColumn) -> bool:
-    """Whether a column is aligned to the left."""
+    """Return whether a column is left-aligned."""
     return column.unit in _TEXT_UNITS
 
 
 def formatted(answer: Answer) -> tuple[list[str], list[list[str]]]:
-    """Headings with units, and cells as text in those units."""
+    """Return headings with units, and rows of cells as text."""
     headings, columns = format_columns(answer.columns, answer.rows())
     return [str(h) for h in headings], [list(cells) for cells in zip(*columns, strict=True)]
 
@@ -80,7 +80,7 @@ def formatted(answer: Answer) -> tuple[list[str], list[list[str]]]:
 def format_columns(
     columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
 ) -> tuple[list[Heading], list[list[str]]]:
-    """Headings, and the cells of each column as text."""
+    """Return the headings, and the cells of each column as text."""
     values = [[finite(row[i]) for row in rows] for i in range(len(columns))]
     scales = _scales(columns, values)
     shown = [_format(column, values[i], scales.get(i)) for i, column in enumerate(columns)]
@@ -88,13 +88,13 @@ def format_columns(
 
 
 def readable(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> list[tuple[str, float]]:
-    """What each of these columns is called in a table, with the unit, and what its numbers are to be divided by."""
+    """Return the heading with unit of each column, and the divisor of its numbers."""
     scales = _scales(columns, [list(map(finite, column)) for column in values])
     return [(str(_heading(c, scales.get(i))), scales.get(i, (1, ""))[0]) for i, c in enumerate(columns)]
 
 
 def _scales(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) -> dict[int, tuple[float, str]]:
-    """Factor and unit of the columns that have several units, by their place."""
+    """Return divisor and unit of the columns that have a choice of units, by index."""
     measures: dict[tuple[str, ...], list[int]] = {}
     for i, column in enumerate(columns):
         if column.unit in SCALES:
@@ -103,9 +103,9 @@ def _scales(columns: Sequence[ResultColumn], values: Sequence[Sequence[Any]]) ->
 
 
 def _measure(column: ResultColumn) -> tuple[str, ...]:
-    """What a column measures: those of one measure are shown in one unit.
+    """Return the measure of a column. Columns of one measure share a unit.
 
-    That is all sums of a unit, so that they can be compared; the moments; and the mean, shortest and longest of a kind.
+    Measures are: all sums of a unit, so that they can be compared; all points in time; mean, min and max of one kind.
     """
     if _OF_ONE.search(column.name):
         return column.unit, "one", _OF_ONE.sub("", column.name).strip("_")
@@ -115,9 +115,9 @@ def _measure(column: ResultColumn) -> tuple[str, ...]:
 
 
 def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[float, str]:
-    """The unit in which the columns of a measure are shown: the largest in which none shows only zeros.
+    """Return divisor and unit of a measure: the largest unit in which no column has only zeros.
 
-    It is such that the largest sum is one or more; of bytes, and of what is of one call, half of the values.
+    The largest sum is at least 1 in it; for bytes and for statistics of single calls, half of the values are.
     """
     scales = SCALES[measure[0]]
     numbers = [[abs(v) for v in column if v] for column in columns]
@@ -126,7 +126,7 @@ def _scale(measure: tuple[str, ...], columns: Sequence[Sequence[Any]]) -> tuple[
         return scales[-1]
     typical = measure[0] == "B" or measure[1] == "one"
     wanted = median([v for column in numbers for v in column]) if typical else max(largest)
-    # A moment beyond all units is one of a clock, of which the last digits are what counts.
+    # A time too large for all units is a clock value: its last digits matter.
     bounded = [s for s in scales if max(largest) / s[0] < _MOST] or [scales[-1 if measure[1] == "moment" else 0]]
     fitting = [s for s in bounded if s[0] <= wanted] or bounded[-1:]
     return next((s for s in fitting if min(largest) / s[0] >= _LEAST), fitting[0])
@@ -144,7 +144,7 @@ def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | 
     heading = _heading(column, scale)
     if scale is not None:
         factor, _ = scale
-        # As it is in steps of 1: a moment of a clock has more digits than a float.
+        # Do not divide by 1: clock values have more digits than a float.
         shown = values if factor == 1 else [None if v is None else v / factor for v in values]
         return heading, _numbers(shown, decimals(column.unit, factor))
     if column.unit == "%":
@@ -153,14 +153,14 @@ def _format(column: ResultColumn, values: list[Any], scale: tuple[float, str] | 
 
 
 def decimals(unit: str, factor: float) -> int:
-    """Decimals of numbers of a unit of SCALES, shown in steps of `factor`."""
+    """Return the number of decimals in a unit of SCALES with this divisor."""
     return 0 if factor == 1 and unit in ("ns", "B", "FLOP") else 3 if unit in ("ns", "s") else 2
 
 
 def _numbers(values: Sequence[Any], digits: int) -> list[str]:
-    """Numbers with so many decimals, or as many as the largest needs for two digits of its own.
+    """Return numbers with these decimals, or more if the largest number needs them for two significant digits.
 
-    "0" is nothing at all: a number too small for the decimals of its column is printed with two digits.
+    "0" is exactly 0: a number too small for the decimals of its column has two significant digits.
     """
     largest = max((abs(v) for v in values if v), default=0)
     if digits and largest:

@@ -1,4 +1,4 @@
-"""Answers as text: tables for people (units, right-aligned), CSV, JSON, Markdown and Parquet for machines."""
+"""Write answers to files and stdout, in one of FORMATS."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ _FILES_ONLY = ("parquet", "xlsx")
 
 _MARKUP = re.compile(r"[\\|*_`<>\[\]&~]")
 _OBEYED = re.compile(f"(?![\t\n])[{UNSEEN}]")
-"""What CSV on a terminal spells out."""
+"""Characters that CSV on a terminal escapes."""
 
 
 def output_format(kind: str | None, output: Path | None) -> str:
-    """The form of FORMATS that an answer is written in: what the user says, else what the file's name does.
+    """Return the format of an answer: --format, else by the name of the file.
 
-    Raises InputError for a form that there is not, a name that says another one or none, and a form that a terminal
-    cannot show.
+    Raises InputError for an unknown format, a file name of another or no format, and a format that needs a file.
     """
     if kind is not None and kind not in FORMATS:
         raise InputError(f"--format {kind}: must be one of {', '.join(FORMATS)}")
@@ -45,14 +44,14 @@ def output_format(kind: str | None, output: Path | None) -> str:
         return kind or "table"
     said = _SUFFIXES.get(output.suffix.lower())
     if kind is None and said is None:
-        raise InputError(f"-o {output}: its name must end in {', '.join(_SUFFIXES)}, or --format say what it is to be")
+        raise InputError(f"-o {output}: unknown format; use one of the endings {', '.join(_SUFFIXES)}, or --format")
     if kind is not None and said not in (None, kind):
-        raise InputError(f"-o {output}: its name says {said}, and --format {kind}")
+        raise InputError(f"-o {output}: the ending means {said}, but --format is {kind}")
     return kind or said or "table"
 
 
 def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: bool = False) -> None:
-    """Write an answer in one of FORMATS to a file, whole or not at all, or to stdout; `wide`: tables with all columns.
+    """Write an answer to a file, completely or not at all, or to stdout. `wide`: tables with all columns.
 
     Raises InputError if the file cannot be written.
     """
@@ -68,7 +67,7 @@ def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: 
 
 
 def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout: TextIO) -> None:
-    """Let a function write text of its own to a file, whole or not at all, or to stdout; InputError as in `write`."""
+    """Let a function write text to a file, completely or not at all, or to stdout. Raises InputError as `write`."""
 
     def write_part(part: Path) -> None:
         with part.open("w", encoding="utf-8") as f:
@@ -86,7 +85,7 @@ def print_lines(lines: Iterable[str], stdout: TextIO) -> None:
 
 
 def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
-    """Let a function write to stdout. A reader that goes away early (`| head`) has what it wanted: no error.
+    """Let a function write to stdout. A reader that closes early (`| head`) is not an error.
 
     Raises InputError if stdout is closed, MachineError if its disk is full.
     """
@@ -96,7 +95,7 @@ def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
         write()
         stdout.flush()
     except OSError as e:
-        # Python writes what is left in its buffer once more at the end.
+        # Python flushes its buffer again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stdout.fileno())
         if not isinstance(e, BrokenPipeError):
             raise os_failure(e, f"stdout: cannot be written: {e.strerror or e}") from e
@@ -105,7 +104,7 @@ def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
 def _write_parquet(answer: Answer, path: Path) -> None:
     import pyarrow.parquet as pq
 
-    # Not by its path: what fails, pyarrow removes, be it a device.
+    # Not by path: after a failure, pyarrow would remove it, even a device.
     with path.open("wb") as file:
         pq.write_table(answer.arrow(), file, compression="zstd")
 
@@ -118,7 +117,7 @@ def _write_text_file(answer: Answer, kind: str, path: Path, wide: bool) -> None:
 def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
     names = [c.name for c in answer.columns]
     if kind == "csv":
-        # csv quotes what is in the line end alone: with \n, a name with \r would be two lines to most readers.
+        # csv quotes only characters of its line end: with \n, a name with \r would be read as two lines.
         writer = csv.writer(_CsvLines(file), lineterminator="\r\n")
         writer.writerow(names)
         writer.writerows(map(_csv_cell, row) for row in answer.rows())
@@ -133,7 +132,7 @@ def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
 
 
 class _CsvLines:
-    """Lines as they are for whoever reads the file, to a terminal without what it would obey; each ends with \\n."""
+    """Writes lines that end with \\n; to a terminal with control characters escaped."""
 
     def __init__(self, file: TextIO):
         self._file = file
@@ -154,7 +153,7 @@ def _write_table(answer: Answer, file: TextIO, wide: bool) -> None:
 
 
 def bold_for(file: TextIO) -> Callable[[str], str]:
-    """What makes a line bold where a file shows that; else it stays as it is."""
+    """Return the function that makes a line bold on a terminal with colours; elsewhere it changes nothing."""
     coloured = file.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return (lambda line: f"\x1b[1m{line}\x1b[0m") if coloured else str
 
@@ -167,5 +166,5 @@ def _write_markdown(answer: Answer, file: TextIO) -> None:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    """A row that renders as its texts are: what Markdown or HTML would take for its own is escaped."""
+    """Return a row with Markdown and HTML escaped."""
     return "| " + " | ".join(_MARKUP.sub(r"\\\g<0>", cell) for cell in cells) + " |\n"

@@ -1,1 +1,1 @@
-"""A report: one HTML page about recordings, made of the query files by the declaration in `page.toml`."""
+"""HTML reports: of recordings (declared in `page.toml`), of a comparison and of a study."""

@@ -1,4 +1,4 @@
-"""The report: questions asked of recordings as `page.toml` says, their figures, tables and commands, as one page."""
+"""Build the report: the queries that `page.toml` declares, with their figures, tables and commands."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from analyze.shell import command
 from analyze.store.store import Store
 
 _HERE = Path(__file__).parent
-_TELLING = (
+_LABELS = (
     "model", "batch_size", "gpus", "parallelism", "precision", "dataset", "image_size", "optimizer", "compiled",
     "channels_last", "profiler", "gpu_name",
 )  # fmt: skip
-"""Columns of runs that tell runs apart, those that people name first."""
+"""Columns that may label runs, the most usual first."""
 
 _FACTS = (
     ("model", "model"), ("batch size", "batch_size"), ("precision", "precision"), ("GPUs", "gpus"),
@@ -41,11 +41,11 @@ _FACTS = (
     ("CUDA", "cuda_version"), ("driver", "driver_version"), ("cuDNN", "cudnn_version"), ("NCCL", "nccl_version"),
     ("recorded by", "profiler"), ("host", "host"), ("started", "start_time"),
 )  # fmt: skip
-"""What is said of runs, and in which column it stands."""
+"""Facts of a run: label and column of runs."""
 
 
 class Report:
-    """A report in the making: the engines that are open, and the figures so far."""
+    """Builds the parts of a report from recordings."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Report:
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
-        self.by = selection.by or self._telling()
+        self.by = selection.by or self._label_columns()
 
     def close(self) -> None:
         """Close the engines."""
@@ -95,20 +95,20 @@ class Report:
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))
 
-    def _telling(self) -> tuple[str, ...]:
-        """What tells the runs apart: columns that differ, if they name each run, else its id."""
+    def _label_columns(self) -> tuple[str, ...]:
+        """Return the columns that label runs: those that differ if they identify each run, else run_id."""
         columns = [c.name for c in find("runs").columns]
-        differing = [c for c in _TELLING if c in columns and len({r[c] for r in self.timed}) > 1]
+        differing = [c for c in _LABELS if c in columns and len({r[c] for r in self.timed}) > 1]
         keys = {tuple(r[c] for c in differing) for r in self.timed}
         return tuple(differing) if differing and len(keys) == len(self.timed) else ("run_id",)
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
     def part(self, declaration: Mapping[str, Any]) -> Part | None:
-        """A part of the page; None if there is nothing to show."""
+        """Return a part of the page; None without rows."""
         query = find(declaration["query"])
         params, by = self._asked(declaration)
-        rows = kept(self.ask(query.name, params, by), declaration.get("keep", {}))
+        rows = filter_rows(self.ask(query.name, params, by), declaration.get("keep", {}))
         if not rows.rows:
             return None
         text = declaration.get("figure", query.plot)
@@ -133,7 +133,7 @@ class Report:
         return part if part.figure or part.table else None
 
     def _asked(self, declaration: Mapping[str, Any]) -> tuple[dict[str, str], tuple[str, ...]]:
-        """The parameters and the groups of what a part asks."""
+        """Return parameters and groups of the query of a part."""
         return dict(declaration.get("params", {})), self.by if declaration.get("by") == "differing" else ()
 
     def command(self, name: str, params: Mapping[str, str], selection: Selection) -> str:
@@ -141,7 +141,7 @@ class Report:
         return command_line("query", name, self.paths, params, selection)
 
     def page_command(self, verb: Sequence[str] = ("report",)) -> str:
-        """The command line that writes the page."""
+        """Return the command line that writes the page."""
         words = ["analyze", *verb, *self.paths, "-o", "report.html"]
         words += ["--where", self.selection.condition] if self.selection.condition else []
         return visible(command(words))
@@ -149,7 +149,7 @@ class Report:
     # --- the top --------------------------------------------------------------------------------------------------
 
     def facts(self) -> list[tuple[str, str]]:
-        """What was run, and on what."""
+        """Return the facts about the runs: workload, GPU, software."""
         rows = self._run_rows()
         columns = {c for r in rows for c in r}
         counters = sum(r["profiler"] == "ncu" for r in rows)
@@ -157,7 +157,7 @@ class Report:
         facts = [("runs", timed if counters < len(rows) else f"{len(rows):,}")] if self.several else []
 
         def said(name: str) -> str:
-            """The values of a column over all runs."""
+            """Return the values of a column as text."""
             if name not in columns:
                 return ""
             unit = "time" if name == "start_time" else "index"
@@ -178,7 +178,7 @@ class Report:
         rows = self.engine.dicts("SELECT * FROM runs ORDER BY run_id")
         return [r for r in rows if r["run_id"] in chosen]
 
-    def trust(self) -> list[dict[str, str]]:
+    def checks(self) -> list[dict[str, str]]:
         """Return the data-quality checks; of several runs only notes and warnings, with the number of runs."""
         facts = health.of_rows(self.ask("health").rows)
         several = self.several or len({f.run_id for f in facts}) > 1
@@ -193,14 +193,14 @@ class Report:
         ]
 
     def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
-        """The advice as it is shown."""
+        """Return the advice as it is shown."""
         titles = {a.finding: a.title for a in found}
         same: dict[str, list[Advice]] = {}
         for a in found:
             same.setdefault(a.finding, []).append(a)
         for of in same.values():
             of.sort(key=lambda a: -a.saving_pct)
-        # One run: as they are ranked. Several: each finding once, with the run that it is worst in.
+        # Of several runs, each finding is shown once, with the run in which it costs most.
         worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else list(found)
         shown = []
         for a in worst:
@@ -238,10 +238,10 @@ class Report:
         return findings, "" if findings else "no finding could save 1 % of the time or more"
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
-        """Where a finding is worst by a query, in words; empty if the recording does not tell."""
+        """Return the sentence about the location of a finding; empty if unknown."""
         if not declaration or self.several:
             return ""
-        rows = kept(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
+        rows = filter_rows(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
         found = rows.dicts()
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
@@ -252,19 +252,19 @@ class Report:
         return re.sub(r" \(\N{EN DASH}\)", "", str(declaration["text"]).format(**said))
 
     def sections(self) -> list[dict[str, Any]]:
-        """What `page.toml` declares of recordings like these: sections with their parts."""
+        """Return the sections that `page.toml` declares for one run or for several."""
         return [s for s in page_toml()["section"] if s["when"] in ("any", "several" if self.several else "one")]
 
     # --- the page -------------------------------------------------------------------------------------------------
 
     def page(self, title: str | None) -> Page:
-        """The report of the recordings."""
+        """Return the page."""
         asked = self.sections()
         total = sum(len(s["part"]) for s in asked) + 2
         done = 0
         sections, lacking = [], []
         self.progress(done, total, "health")
-        trust, facts = self.trust(), self.facts()
+        checks, facts = self.checks(), self.facts()
         done += 1
         for s in asked:
             section = Section(s["id"], s["title"])
@@ -285,12 +285,12 @@ class Report:
         if self.several:
             notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(
-            title or self.title(), facts, trust, findings, advised, sections, lacking, notes,
+            title or self.title(), facts, checks, findings, advised, sections, lacking, notes,
             self.page_command(), self.several,
         )  # fmt: skip
 
     def title(self) -> str:
-        """What the recordings are, in a line."""
+        """Return the default title: workload and GPU."""
         if self.several:
             models = list(dict.fromkeys(r["model"] for r in self.timed if r["model"]))
             of = f": {', '.join(models[:3])}" if models else ""
@@ -303,22 +303,22 @@ class Report:
 
 
 def heading(part: Mapping[str, Any]) -> str:
-    """What stands above a declared part."""
+    """Return the heading of a declared part."""
     return str(part.get("title") or find(part["query"]).question)
 
 
 def page_toml() -> dict[str, Any]:
-    """What `page.toml` declares."""
+    """Return the content of `page.toml`."""
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
 
 
 def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> None:
-    """Give a part its figure, if there is one of the rows."""
+    """Set the figure of a part; None without data."""
     part.figure = declared.draw(declaration, rows, ask)
 
 
-def kept(rows: Rows, keep: Mapping[str, Any]) -> Rows:
-    """The rows that have one of the values in a column; `positive` for more than 0, `known` for any."""
+def filter_rows(rows: Rows, keep: Mapping[str, Any]) -> Rows:
+    """Return the rows with one of the values in a column; `positive`: above 0, `known`: not NULL."""
     for name, values in keep.items():
         at = rows.at(name)
         if values == "known":

@@ -1,4 +1,4 @@
-"""The report of two recordings: what changed from the runs of one report to those of another."""
+"""The report that compares two recordings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analyze.shell import command
 
 
 def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
-    """The page about what changed."""
+    """Return the page that compares two reports."""
     sections, notes, lacking = [Section("changes", "What changed")], [], []
     declarations = declared_changes()
     for done, c in enumerate(declarations):
@@ -30,21 +30,18 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
         sections[0].parts += [part] if part else []
     before.progress(len(declarations), len(declarations), "")
     both, facts = facts_of_both(before, after)
-    trust = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", before), ("B", after)) for t in r.trust()]
+    checks = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", before), ("B", after)) for t in r.checks()]
     words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
-    return Page(title or both, facts, trust, [], "", sections, lacking, notes, visible(command(words)), before.several)
+    return Page(title or both, facts, checks, [], "", sections, lacking, notes, visible(command(words)), before.several)
 
 
 def declared_changes() -> list[dict[str, Any]]:
-    """What `page.toml` declares of two recordings: a part each."""
+    """Return the declarations of the parts, from `page.toml`."""
     return list(page_toml()["compare"])
 
 
 def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tuple[Part | None, list[str]]:
-    """A part of what changed, and what to know of it; None if there is nothing.
-
-    Raises InputError where the recordings cannot be compared so.
-    """
+    """Return a part and its notes; None without rows. Raises InputError if they cannot be compared this way."""
     from analyze.comparison import compare
 
     level, time = declaration["level"], declaration.get("time", "gpu")
@@ -66,7 +63,7 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
 
 
 def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:
-    """A title for the recordings, and the facts about both."""
+    """Return a title and the facts about both recordings."""
     a, b = dict(before.facts()), dict(after.facts())
     facts = [
         (k, a[k]) if a.get(k) == b.get(k) else (k, f"A: {a.get(k, 'unknown')}; B: {b.get(k, 'unknown')}")

@@ -1,4 +1,4 @@
-"""Reports and single figures as files."""
+"""Write reports and single figures to files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from analyze.whole_file import ending_of, write_whole
 
 
 def check_page(output: Path) -> None:
-    """Raise InputError unless the file is to be a page and the libraries for it are there."""
+    """Raise InputError unless the file ends in .html and the libraries are installed."""
     ending_of(output, (".html", ".htm"), "a report is written as .html")
     drawing.library()
 
@@ -58,11 +58,11 @@ class Drawing:
 
     figure: Figure
     note: str
-    """What of the recordings is left out, in a sentence; empty if nothing is."""
+    """Which passes were excluded, in a sentence; empty if none."""
     _part: Part
 
     def svg(self) -> str:
-        """The figure as SVG, with its title, on a background of its own."""
+        """Return the figure as SVG, with title and background."""
         return drawing.svg(self.figure, self._part.title)
 
     _repr_svg_ = svg
@@ -71,7 +71,7 @@ class Drawing:
         return f"{self._part.title} {self.figure.alt}"
 
     def save(self, file: str | PathLike[str]) -> None:
-        """Write the figure to a file, whose suffix says the form: .svg, .png or .html. Raises InputError."""
+        """Write the figure to a .svg, .png or .html file. Raises InputError."""
         output = Path(file)
         form = drawing.output_format(output)
         if form == "html":
@@ -114,7 +114,7 @@ def draw(
         raise InputError(f"plot {query.name}: the figure needs the column {e.args[0]}, which was not selected") from e
     if drawn is None:
         needs = f"; it needs {query.needs}" if query.needs else ""
-        raise InputError(f"plot {query.name}: there is nothing to draw{needs}")
+        raise InputError(f"plot {query.name}: no data for a figure{needs}")
     command = command_line("query", query.name, paths, params, engine.selection)
     heading = title or query.question
     part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))

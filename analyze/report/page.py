@@ -1,4 +1,4 @@
-"""A page: what stands in it, and how it becomes HTML that needs nothing else and lets nothing else in."""
+"""The content of a page, and how it becomes self-contained HTML."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _HERE = Path(__file__).parent
 
 
 class Links(Protocol):
-    """The addresses that a page leads to where it is served; one that stands alone has none."""
+    """Links of a served page to other pages. A file has none."""
 
     def query(self, name: str, params: Mapping[str, str], by: Sequence[str] = (), run_id: str = "") -> str:
-        """The page of a query."""
+        """Return the link to the page of a query."""
 
     def cells(self, query: Query, rows: Rows, params: Mapping[str, str], by: Sequence[str] = ()) -> Link:
-        """What the cells of an answer lead to."""
+        """Return the function that links the cells of an answer."""
 
 
 @dataclass
 class Part:
-    """A question of the page, with what answers it."""
+    """A query in the page, with its figure and table."""
 
     title: str
     doc: str
@@ -45,30 +45,30 @@ class Part:
     figure: Figure | None = None
     table: Table | None = None
     open: bool = False
-    """Whether the table is to be seen at once."""
+    """Whether the table is expanded."""
     note: str = ""
-    """Why there is no figure, if there should be one."""
+    """Why a figure is missing."""
     link: str = ""
-    """Address of the question's own page, where there is one."""
+    """Link to the page of the query."""
     id: str = ""
-    """Its anchor, where it has one of its own."""
+    """Its anchor; empty: numbered in its section."""
     text: str = ""
-    """How it is to be read."""
+    """How to read it."""
     source: str = ""
-    """Where a study printed it, of what a study printed."""
+    """Source in the study, of a printed part."""
     printed: Part | None = None
     """What a study printed about the same."""
     different: str = ""
-    """What is different from that, and why."""
+    """Differences to the study, and why."""
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The figure in Vega, without its configuration; empty without a figure."""
+        """Return the figure in Vega without its configuration; empty without a figure."""
         return {k: v for k, v in self._vega.items() if k != "config"}
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration of its figure, which all figures of a page have in common."""
+        """Return the configuration of its figure; all figures of a page share it."""
         return dict(self._vega.get("config", {}))
 
     @property
@@ -77,7 +77,7 @@ class Part:
 
     @property
     def shown(self) -> list[Part]:
-        """This, and what is printed beside it."""
+        """Return this part and the printed one."""
         return [self] if self.printed is None else [self, self.printed]
 
 
@@ -93,13 +93,13 @@ class Section:
 
 @dataclass
 class Claim:
-    """What a study says, and what the recordings say about it."""
+    """A claim of a study with its verdict and evidence."""
 
     text: str
     source: str
     verdict: str
     mark: str
-    """ok, warning or partly: how the verdict is shown."""
+    """CSS class of the verdict: ok, warning or partly."""
     evidence: Table
     note: str
     sql: str
@@ -119,44 +119,44 @@ class Finding:
     overlaps: str
     run_id: str
     runs: list[tuple[str, str]]
-    """All runs that it is true of, with what each could save."""
+    """All runs with this finding, and what each could save."""
     query: str = ""
     link: str = ""
-    """Address of the page of the query that shows more, where there is one."""
+    """Link to the page of its query."""
 
 
 @dataclass
 class Page:
-    """All that the template shows."""
+    """Content of the template."""
 
     title: str
     facts: list[tuple[str, str]]
-    trust: list[dict[str, str]]
+    checks: list[dict[str, str]]
     findings: list[Finding]
     advised: str
-    """Why there are no findings, if there are none."""
+    """Why there are no findings."""
     sections: list[Section]
     lacking: list[tuple[str, str]]
-    """What the recordings cannot show, and what to record for it."""
+    """Parts without data, and how to record it."""
     notes: list[str]
     command: str
     several: bool
     about: str = ""
     study: list[tuple[str, str]] = field(default_factory=list)
-    """Facts about the study that the recordings repeat."""
+    """Facts about the original study."""
     claims: list[Claim] = field(default_factory=list)
     claimed: str = ""
-    """How many of the claims hold."""
+    """Number of claims per verdict, in a sentence."""
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration that its figures have in common."""
+        """Return the configuration of all figures."""
         drawn = (p for s in self.sections for part in s.parts for p in part.shown if p.figure)
         return next((p.config for p in drawn), {})
 
 
 def filled_sql(query: Query, params: Mapping[str, str]) -> str:
-    """The SQL of a query with its parameters in place."""
+    """Return the SQL of a query with its parameters filled in."""
     sql, values, _ = query.bind(dict(params))
     for name, value in values.items():
         sql = sql.replace(f"${name}", str(value) if isinstance(value, int | float) else repr(value))
@@ -171,7 +171,7 @@ def command_line(
     selection: Selection,
     sort: str = "",
 ) -> str:
-    """A command that can be pasted into a shell; what cannot be seen in a name is spelled out."""
+    """Return a command line for a shell, with control characters escaped."""
     words = ["analyze", verb, name, *paths]
     for key, value in params.items():
         words += ["-p", f"{key}={value}"]
@@ -183,7 +183,7 @@ def command_line(
 
 
 def single(figure: Figure, part: Part, title: str) -> str:
-    """A page of one figure, as `analyze plot` writes it."""
+    """Return the page of a single figure, as `analyze plot` writes it."""
     part.figure, part.open = figure, True
     sections = [Section("figure", "", [part])]
     page = Page(title, [], [], [], "", sections, [], [], part.command, False)
@@ -192,10 +192,7 @@ def single(figure: Figure, part: Part, title: str) -> str:
 
 @cache
 def environment(*folders: Path) -> Any:
-    """The templates of folders and of this one, which escape what they show; read once.
-
-    Raises InputError without Jinja.
-    """
+    """Return the templates of folders and of this one, with escaping. Raises InputError without Jinja."""
     try:
         import jinja2
     except ImportError as e:
@@ -204,25 +201,25 @@ def environment(*folders: Path) -> Any:
         loader=jinja2.FileSystemLoader([*folders, _HERE]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
-    # JSON that can stand in a page: without any `<`.
+    # JSON without `<`, to be embedded in a page.
     made.filters["embedded"] = lambda value: jinja2.utils.markupsafe.Markup(_json(value))
     return made
 
 
 def style() -> str:
-    """The style sheet of pages."""
+    """Return the style sheet of pages."""
     return _themes() + (_HERE / "report.css").read_text(encoding="utf-8")
 
 
 def script() -> str:
-    """The script of pages."""
+    """Return the script of pages."""
     return (_HERE / "report.js").read_text(encoding="utf-8")
 
 
 def render(page: Page) -> str:
-    """The page as HTML, with all that it needs in it. Raises InputError where Jinja is not installed."""
+    """Return the page as self-contained HTML. Raises InputError without Jinja."""
     sheet, runtime, own = style(), drawing.runtime(), script()
-    # A page may hold a script's end or a comment's start as text only in these forms.
+    # Escape the end of a script and the start of a comment.
     runtime, own = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, own))
     policy = (
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
@@ -236,7 +233,7 @@ def render(page: Page) -> str:
 
 
 def _themes() -> str:
-    """The colours of the themes as custom properties: the system's, unless the page was told; paper is light."""
+    """Return the theme colours as CSS properties: those of the system unless chosen; print is light."""
 
     def block(selector: str, theme: Mapping[str, str]) -> str:
         return f"{selector}{{{''.join(f'--{k}:{v};' for k, v in theme.items())}}}"

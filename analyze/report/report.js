@@ -1,4 +1,4 @@
-// The page's own script: figures are drawn when they come into view, tables are sorted, filtered and copied.
+// Draws figures when they come into view; sorts, filters and copies tables.
 const byId = id => document.getElementById(id);
 const root = document.documentElement;
 let config = {};
@@ -45,7 +45,7 @@ async function draw(place) {
   if (zoom) zoomable(place, made.view, zoom);
 }
 
-/** As many columns as the longest name of a legend leaves room for, to the right of the names along the axis. */
+/** Return how many columns of a legend fit, by its longest name. */
 function legendColumns(spec, wide, nameWidth) {
   const named = (spec.axes || []).some(axis => axis.labelLimit && axis.labelLimit.signal);
   const scales = (spec.legends || []).map(legend => spec.scales.find(s => s.name === (legend.fill || legend.stroke)));
@@ -126,7 +126,7 @@ function sortable(table) {
 }
 
 function quoted(text) {
-  // A spreadsheet takes what begins so for a formula.
+  // A spreadsheet would read these as formulas.
   const plain = /^[=+@\t\r]|^-(?![\d.])/.test(text) ? "'" + text : text;
   return /[",\n\r]/.test(plain) ? '"' + plain.replaceAll('"', '""') + '"' : plain;
 }
@@ -155,7 +155,7 @@ async function copy(text, button) {
   setTimeout(() => { button.textContent = was; }, 1200);
 }
 
-// Brings what stands in an element to life: figures, tables, buttons.
+// Set up the figures, tables and buttons of an element.
 function enliven(within) {
   const given = within.querySelector('script.config');
   if (given) config = JSON.parse(given.textContent);

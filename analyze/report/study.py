@@ -1,4 +1,4 @@
-"""The report of a study: its questions as `report.toml` asks them, what it printed, and which of its claims hold."""
+"""The report of a study: its queries, what the study printed, and which of its claims hold."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from analyze.query.selection import Selection
 from analyze.query.units import guess_unit
 from analyze.render.units import finite
 from analyze.report import study_files
-from analyze.report.build import Report, draw, kept
+from analyze.report.build import Report, draw, filter_rows
 from analyze.report.files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
 from analyze.report.tables import table
 from analyze.store.store import Store
 from analyze.whole_file import write_whole
 
-HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be told here"
+HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be checked here"
 VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
-"""What can be said of a claim, and how it is marked."""
+"""Verdicts, with the CSS class of each."""
 _MANY = {HOLDS: "hold", FAILS: "do not hold", PARTLY: "hold in part", UNKNOWN: UNKNOWN}
-_CASES = {True: "yes", False: "no", None: "cannot be told"}
+_CASES = {True: "yes", False: "no", None: "cannot be checked"}
 
 
 def verdict(cases: Sequence[bool | None]) -> str:
-    """What the cases of a claim say together: those that cannot be told count for neither side."""
-    told = [c for c in cases if c is not None]
-    if not told:
+    """Return the verdict for the cases of a claim; None is a case that cannot be checked."""
+    checked = [c for c in cases if c is not None]
+    if not checked:
         return UNKNOWN
-    return HOLDS if all(told) else PARTLY if any(told) else FAILS
+    return HOLDS if all(checked) else PARTLY if any(checked) else FAILS
 
 
 class StudyReport(Report):
-    """A report on the runs of a study in the making."""
+    """Builds the report of a study from its recordings."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class StudyReport(Report):
         self._tables = empty_database()
 
     def study_page(self) -> Page:
-        """The page. Raises InputError for what cannot be asked, naming the file and the key."""
+        """Return the page. Raises InputError that names the file and the key of a bad part."""
         sections = {s.id: Section(s.id, s.title, text=s.text) for s in self.study.section}
         lacking = []
         for done, (at, section, declaration) in enumerate(self.study.parts):
@@ -74,13 +74,13 @@ class StudyReport(Report):
         claims = [self._claim(f"claim[{i}]", claim) for i, claim in enumerate(self.study.claim)]
         self.progress(len(self.study.parts), len(self.study.parts), "")
         return Page(
-            self.study.title, self.facts(), self.trust(), [], "", [s for s in sections.values() if s.parts], lacking,
+            self.study.title, self.facts(), self.checks(), [], "", [s for s in sections.values() if s.parts], lacking,
             [], self.page_command(("study", self.name)), self.several, self.study.about,
             list(self.study.study.items()), claims, claimed(claims),
         )  # fmt: skip
 
     def _part(self, at: str, declaration: study_files.Part) -> Part:
-        """A part of the page, and its rows as a table for the claims."""
+        """Return a part of the page, and create the table of its rows for the claims."""
         query = find(declaration.query) if declaration.query else None
         part = Part(
             declaration.title or (query.question if query else ""),
@@ -102,7 +102,7 @@ class StudyReport(Report):
         return part
 
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
-        """Ask, draw and print."""
+        """Fill in figure and table of a part."""
         engine = self.engines.get(self._selected(declaration), query)
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
@@ -122,7 +122,7 @@ class StudyReport(Report):
             for name in names:
                 if not rows.has(name):
                     raise InputError(f"{key}: the answer has no column {name!r}")
-        rows = kept(rows, declaration.keep)
+        rows = filter_rows(rows, declaration.keep)
         if declaration.id:
             try:
                 create_table(self._tables, declaration.id, rows.columns, rows.rows)
@@ -145,14 +145,14 @@ class StudyReport(Report):
         return replace(selection, profiler=declaration.profiler, by=tuple(declaration.by))
 
     def _command(self, declaration: study_files.Part) -> str:
-        """The command that gives the same; empty for what is only printed."""
+        """Return the command line of a part; empty if it has only printed numbers."""
         if not declaration.query and not declaration.sql:
             return ""
         verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
         return command_line(verb, name, self.paths, declaration.texts, self._selected(declaration), declaration.sort)
 
     def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
-        """What the study printed, beside a part."""
+        """Return what the study printed about a part."""
         shown = Part(printed.source, "", "", "", "", text=printed.text, source=printed.source)
         rows = printed.answer
         if declaration.id and rows.columns:
@@ -165,7 +165,7 @@ class StudyReport(Report):
         return shown
 
     def _claim(self, at: str, claim: study_files.Claim) -> Claim:
-        """What the answers say about a claim."""
+        """Return a claim with its verdict."""
         what = f"{self.file}: {at}.sql"
         statement = check_select(self._tables, claim.sql, what)
         try:
@@ -180,7 +180,7 @@ class StudyReport(Report):
             raise InputError(
                 f"{what}: a column `holds` must say for each row whether the claim holds: true, false or NULL"
             )
-        # Of one case, the verdict says it.
+        # With a single case the verdict is enough.
         shown = [i for i in range(len(names)) if i != at_holds or len(rows) > 1]
         evidence = Rows(
             tuple(
@@ -196,12 +196,12 @@ class StudyReport(Report):
 
 
 def claimed(claims: Sequence[Claim]) -> str:
-    """How many of the claims hold, in a sentence; empty if there are none."""
+    """Return a sentence with the number of claims per verdict; empty without claims."""
     if not claims:
         return ""
     counts = {v: sum(c.verdict == v for c in claims) for v in VERDICTS}
     words = ", ".join(f"{n} {v if n == 1 else _MANY[v]}" for v, n in counts.items() if n)
-    return f"Of {len(claims)} claims of the study {words}."
+    return f"Of {len(claims)} claims of the study, {words}."
 
 
 def write_study(
@@ -213,9 +213,9 @@ def write_study(
     selection: Selection,
     progress: Counted | None = None,
 ) -> list[Claim]:
-    """Write the page about the runs of a study; returns its claims with their verdicts. Raises InputError.
+    """Write the report of a study; return its claims with their verdicts. Raises InputError.
 
-    `name`: of a study, or the path of its folder. `paths` are what the user gave, for the commands in the page.
+    `name`: name of the study or path of its folder. `paths`: as the user gave them, for the commands in the page.
     """
     check_page(output)
     report = StudyReport(study_files.find_file(name), name, stores, paths, selection, progress)

@@ -1,4 +1,4 @@
-"""Studies as data: a folder with a `report.toml`, whose form `studies/README.md` describes."""
+"""Find and read `report.toml` of a study; `studies/README.md` describes the format."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ from schemas.tables import TABLES
 FILE = "report.toml"
 _PACKAGE = Path(schemas.__file__).parent
 PLACES = (Path("studies"), _PACKAGE / "studies", _PACKAGE.parent / "studies")
-"""Where a study is looked for by its name: here, in the installed package, in the sources beside the package."""
+"""Folders with studies: in the current directory, in the installed package, in the source tree."""
 
 _RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAKEN = ("top", "claims", "lacking", "content", "advice", "theme", "config", "tip", "said")
-"""Anchors that the page has already."""
+"""Anchors of the page itself."""
 
 Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9_]*\Z")]
-"""The anchor of a part in the page, and the table that claims read it as."""
+"""Anchor of a part in the page, and its table name in claims."""
 Text = Annotated[str, msgspec.Meta(min_length=1)]
 Cell = str | bool | int | float
 
 
 class _Table(msgspec.Struct, forbid_unknown_fields=True):
-    """A table of the file, in which nothing unknown may stand."""
+    """A table of the file; unknown keys are errors."""
 
 
 class Printed(_Table):
-    """What the study printed: its numbers where its text has them, and where they stand in it."""
+    """Numbers or words that the study printed, with their source."""
 
     source: Text
     text: str = ""
     columns: dict[Name, str] = {}
-    """Units by name, in the order of the cells of a row."""
+    """Unit by column name, in the order of the cells."""
     rows: list[list[Cell]] = []
     figure: str = ""
 
     @property
     def answer(self) -> Rows:
-        """Its table, as that of a question; an empty text is a cell in which the study has nothing."""
+        """Return the rows; an empty text is an empty cell."""
         columns = tuple(ResultColumn(name, unit, "") for name, unit in self.columns.items())
         return Rows(columns, [tuple(None if v == "" else v for v in row) for row in self.rows])
 
 
 class Part(_Table):
-    """A question, asked of some of the runs, and what the study printed about it."""
+    """A query of some of the runs, and what the study printed about it."""
 
     id: Name | None = None
     title: str = ""
@@ -80,7 +80,7 @@ class Part(_Table):
 
     @property
     def texts(self) -> dict[str, str]:
-        """Its parameters, as a command line gives them."""
+        """Return its parameters as text, as on a command line."""
         return {name: str(value) for name, value in self.params.items()}
 
 
@@ -94,7 +94,7 @@ class Section(_Table):
 
 
 class Claim(_Table):
-    """What the study says, and how to tell from the answers of the parts whether it is so."""
+    """A claim of the study, with SQL over the parts that checks it."""
 
     text: Text
     source: Text
@@ -103,25 +103,25 @@ class Claim(_Table):
 
 
 class Study(_Table):
-    """A report to be made of a study's runs."""
+    """The content of `report.toml`."""
 
     title: Text
     about: Text
     section: list[Section]
     study: dict[str, Text] = {}
-    """Facts about what the study ran on."""
+    """Facts about the original study."""
     claim: list[Claim] = []
 
     @property
     def parts(self) -> list[tuple[str, Section, Part]]:
-        """All parts, each with its place in the file and its section."""
+        """Return all parts, each with its key in the file and its section."""
         return [
             (f"section[{s}].part[{p}]", of, part) for s, of in enumerate(self.section) for p, part in enumerate(of.part)
         ]
 
 
 def by_name() -> dict[str, Path]:
-    """The files of the studies that can be named."""
+    """Return the files of all studies by name."""
     found: dict[str, Path] = {}
     for place in PLACES:
         for path in sorted(place.glob(f"*/{FILE}")):
@@ -130,7 +130,7 @@ def by_name() -> dict[str, Path]:
 
 
 def find_file(name: str | os.PathLike[str]) -> Path:
-    """The file of a study: by its name, or the path of its folder or of the file. Raises InputError."""
+    """Return the file of a study by its name, folder or file. Raises InputError."""
     path = Path(name)
     try:
         folder = is_dir(path)
@@ -143,13 +143,13 @@ def find_file(name: str | os.PathLike[str]) -> Path:
     if str(name) in known:
         return known[str(name)]
     if folder:
-        raise InputError(f"{path}: no study: there is no {FILE} in it")
-    there = f"there are {', '.join(known)}" if known else "there are none here"
-    raise InputError(f"there is no study {str(name)!r}; {there}; or give a folder with a {FILE}")
+        raise InputError(f"{path}: not a study: no {FILE} in it")
+    there = f"known studies: {', '.join(known)}" if known else "no studies were found"
+    raise InputError(f"no study {str(name)!r}; {there}; or give a folder with a {FILE}")
 
 
 def load(path: Path) -> Study:
-    """Read and check the file of a study. Raises InputError, naming the file and the key."""
+    """Read and check the file of a study. Raises InputError that names the file and the key."""
     try:
         raw = tomllib.loads(read_bounded(path).decode())
     except OSError as e:
@@ -181,25 +181,25 @@ def load(path: Path) -> Study:
 
 
 def _check(part: Part) -> None:
-    """Raise InputError, beginning with the key, for what cannot be asked or drawn."""
+    """Raise InputError, beginning with the key, for a bad query or figure."""
     if part.query and part.sql:
-        raise InputError("sql: give a query or SQL, not both")
+        raise InputError("sql: only one of query and sql is allowed")
     if not (part.query or part.sql) and part.printed is None:
-        raise InputError("query: give one, or SQL, or what the study printed")
+        raise InputError("query: expected query, sql or printed")
     if not part.query and not part.title:
-        raise InputError("title: what is no query needs one")
+        raise InputError("title: required without a query")
     if part.by and not part.query:
-        raise InputError("by: only a query has groups; SQL has its own GROUP BY")
+        raise InputError("by: needs a query; SQL uses GROUP BY")
     for name in part.by:
         if name not in _RUN_COLUMNS:
             raise InputError(f"by: runs has no column {name!r}; it has {', '.join(sorted(_RUN_COLUMNS))}")
     if part.sort and not part.query:
-        raise InputError("sort: SQL has its own ORDER BY" if part.sql else "sort: there is no query")
+        raise InputError("sort: needs a query; SQL uses ORDER BY" if part.sql else "sort: needs a query")
     if part.profiler not in (None, "all", *PROFILERS):
         raise InputError(f"profiler: must be one of {', '.join(PROFILERS)} or all, not {part.profiler!r}")
     for name, values in part.keep.items():
         if isinstance(values, str) and values != "positive":
-            raise InputError(f'keep.{name}: a list of values, or "positive"')
+            raise InputError(f'keep.{name}: expected a list of values, or "positive"')
     if part.query:
         _check_query(part)
     if part.printed is not None:
@@ -222,28 +222,28 @@ def _check_query(part: Part) -> None:
 def _check_printed(printed: Printed) -> None:
     for name, unit in printed.columns.items():
         if unit not in UNITS:
-            raise InputError(f"printed.columns.{name}: there is no unit {unit!r}; there are {', '.join(sorted(UNITS))}")
+            raise InputError(f"printed.columns.{name}: unknown unit {unit!r}; expected {', '.join(sorted(UNITS))}")
     for i, row in enumerate(printed.rows):
         if len(row) != len(printed.columns):
             raise InputError(f"printed.rows[{i}]: {len(row)} cells for {len(printed.columns)} columns")
         for value, (name, unit) in zip(row, printed.columns.items(), strict=True):
             if value != "" and not _is_in(value, unit):
-                raise InputError(f"printed.rows[{i}]: {name} is in {unit}: {value!r} is no such value")
+                raise InputError(f"printed.rows[{i}]: {name}: {value!r} is not a value in {unit}")
     if printed.figure:
         declaration = _blame("printed.figure", lambda: declared.parse(printed.figure, "figure"))
         for name in declaration.columns:
             if name not in printed.columns:
-                raise InputError(f"printed.figure: {name} is no column of printed.columns")
+                raise InputError(f"printed.figure: {name} is not a column of printed.columns")
         _blame("printed.figure", lambda: declared.draw(declaration, printed.answer, _nothing))
 
 
 def _nothing(name: str, **params: str) -> Rows:
-    """The answer to what the figure of a printed table asks beside it."""
-    raise InputError(f"what a study printed has no {name}")
+    """Refuse further queries for a figure of printed numbers."""
+    raise InputError(f"printed numbers have no {name}")
 
 
 def _is_in(value: Cell, unit: str) -> bool:
-    """Whether a column of the unit can hold the value."""
+    """Return whether a value is valid in a unit."""
     if unit in ("text", "id", "time"):
         return isinstance(value, str)
     if unit == "bool" or isinstance(value, bool):
@@ -252,7 +252,7 @@ def _is_in(value: Cell, unit: str) -> bool:
 
 
 def _blame(key: str, do: Any) -> Any:
-    """What `do` gives; of what it raises, the key is said."""
+    """Return what `do` returns; prefix its InputError with the key."""
     try:
         return do()
     except InputError as e:

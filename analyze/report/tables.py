@@ -1,4 +1,4 @@
-"""An answer as a table of a page: one unit a column, names cut for display, the values themselves beside the text."""
+"""An answer as a table of a page: one unit per column, long names shortened, exact values next to the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from analyze.query.query_files import ResultColumn
 from analyze.render.units import SCALES, decimals, is_text
 
 Link = Callable[[str, tuple[Any, ...]], str]
-"""The address that the cell of a column leads to in a row; empty for none."""
+"""Return the link of a cell, from column name and row; empty for none."""
 
 
 class Head(NamedTuple):
@@ -23,12 +23,11 @@ class Head(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell: what is shown, and for numbers the value that it is sorted by and copied as."""
+    """A cell: its text, and for numbers the exact value for sorting and copying."""
 
     text: str
     value: str
     link: str = ""
-    """Where it leads to."""
 
 
 class Table(NamedTuple):
@@ -37,11 +36,11 @@ class Table(NamedTuple):
     heads: list[Head]
     rows: list[list[Cell]]
     left_out: int
-    """Rows that are not in it."""
+    """Number of rows that are not shown."""
 
 
 def table(rows: Rows, names: Sequence[str] = (), most: int = 100, link: Link | None = None) -> Table:
-    """The first `most` rows, and the columns of `names` or all, but for empty ones and the run where it is one."""
+    """Return the first `most` rows with the columns `names` (all by default), without empty ones."""
     chosen = [rows.at(n) for n in names if rows.has(n)] or list(range(len(rows.columns)))
     shown = rows.rows[:most]
     heads, columns = [], []
@@ -62,7 +61,7 @@ def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
     number = not is_text(column) and not any(isinstance(v, str | bool) for v in values)
     title = cut(label(column.name), 60)
     if not number:
-        # A tree is told by the blanks in front of its names.
+        # Leading spaces of names show the tree.
         return Head(column.name, title, column.doc, False), [
             Cell(quantity(v, column.unit) if v is not None else "", "") for v in values
         ]
@@ -74,7 +73,7 @@ def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
     else:
         unit = column.unit if column.unit not in ("index", "count", "number", "id") else ""
         title = f"{title} ({unit})" if unit else title
-        # What a file writes as a fraction and counts in whole numbers has no digits behind the point.
+        # A column of integral numbers has no decimals.
         whole = column.unit == "number" and all(float(v).is_integer() for v in values if v is not None)
         shown = [int(v) if whole and v is not None else v for v in values]
         texts = ["" if v is None else _plain(v, column.unit) for v in shown]

@@ -1,4 +1,4 @@
-"""The addresses of the pages, and what they say: which recordings are looked at, and what is asked of them."""
+"""Addresses of pages: which recordings and which query they show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from analyze.query.selection import Selection
 from analyze.report.tables import Link
 
 LONGEST = 6_000
-"""Characters of an address; a name that makes it longer is not led on from."""
+"""Longest address; a cell with a longer one has no link."""
 ONLY = "is."
-"""What a parameter of an address begins with that names a column: only rows with that value."""
+"""Prefix of address parameters that filter rows: `is.COLUMN=VALUE`."""
 
 
 @dataclass(frozen=True)
@@ -44,38 +44,38 @@ class PageSelection:
 
 
 def literal(value: Any) -> str:
-    """A value in SQL."""
+    """Return a value as SQL."""
     return str(value) if isinstance(value, bool | int | float) else text_literal(str(value))
 
 
 def address(path: str, pairs: Iterable[tuple[str, str]]) -> str:
-    """The address of a page; empty if it were too long."""
+    """Return the address of a page; empty if it is too long."""
     text = urlencode([(k, v) for k, v in pairs if v], errors="replace")
     whole = f"{quote(path)}?{text}" if text else quote(path)
     return whole if len(whole) <= LONGEST else ""
 
 
 class Addresses:
-    """Where a page about a selection leads to: `analyze.report.page.Links`."""
+    """Links of a page about a selection, as `analyze.report.page.Links`."""
 
     def __init__(self, selection: PageSelection, folders: Sequence[Path] = ()):
         self._selection = selection
         self._folders = folders
 
     def query(self, name: str, params: Mapping[str, str], by: Sequence[str] = (), run_id: str = "") -> str:
-        """The page of a query."""
+        """Return the address of a query."""
         chosen = replace(self._selection, run=run_id) if run_id else self._selection
         return address(f"/query/{name}", [*chosen.pairs(), ("by", ",".join(by)), *params.items()])
 
     def cells(self, query: Query, rows: Rows, params: Mapping[str, str], by: Sequence[str] = ()) -> Link:
-        """What the cells of an answer lead to: a run to its page, others as the query's header says."""
+        """Return the function that links cells: a run to its page, others by @drill of the query."""
         names = [c.name for c in rows.columns]
         _, _, choices = query.bind(dict(params))
         drills: dict[str, Drill] = {}
         for drill in query.drills:
             if _names(drill) <= {*names, *choices}:
                 drills.setdefault(query.fill(drill.column, choices), drill)
-        # A key that is no parameter of the question is a column of its answer.
+        # A key that is not a parameter of the target query is a column of its answer.
         known = {d.query: {p.name for p in find(d.query, self._folders).params} for d in drills.values()}
 
         def link(column: str, row: tuple[Any, ...]) -> str:
@@ -96,7 +96,7 @@ class Addresses:
         return link
 
     def _of_row(self, values: Mapping[str, Any], by: Sequence[str]) -> PageSelection:
-        """The recordings that a row is about."""
+        """Return the selection of the recordings of a row."""
         chosen = replace(self._selection, run=values["run_id"]) if values.get("run_id") else self._selection
         held = [
             f"{name} IS NULL" if values[name] is None else f"{name} = {literal(values[name])}"
@@ -109,5 +109,5 @@ class Addresses:
 
 
 def _names(drill: Drill) -> set[str]:
-    """Columns of the row, or choices, that a drill takes values from."""
+    """Return the columns or parameters whose values a @drill uses."""
     return {name for _, text in drill.values for name in re.findall(r"\{(\w+)\}", text)}

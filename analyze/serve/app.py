@@ -1,4 +1,4 @@
-"""The addresses of the server, and what answers each. What is asked for only reads; nothing is kept of it."""
+"""The addresses of the server and their handlers. No request changes anything."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from analyze.serve.site import Site
 from analyze.serve.workers import Failed, Stopped, Workers
 
 MOST_STATEMENT = 200_000
-"""Bytes of what is sent."""
+"""Limit of a posted statement, in bytes."""
 AT_ONCE = 4
-"""Questions that are worked on at a time; the SQL of the box has places of its own, half as many."""
+"""Queries that run at the same time; SQL from users has its own limit, half of this."""
 
 
 class App:
@@ -50,12 +50,12 @@ class App:
         ]
 
     def end(self) -> None:
-        """End the processes that answer, once the server has ended."""
+        """Stop the worker processes."""
         self._pages.end()
         self._statements.end()
 
     def starlette(self) -> Starlette:
-        """The application."""
+        """Return the application."""
         handlers = {
             InputError: self.mistaken, Failed: self.failed,
             HTTPException: self.unknown, Exception: self.broken,
@@ -63,36 +63,36 @@ class App:
         return Starlette(routes=self.routes, exception_handlers=handlers)
 
     async def report(self, request: Request) -> Response:
-        """The report of a run or several, or a part of it."""
+        """Return the report of one run or several, or a part of it."""
         given = _given(request)
         part = "part" in given
         return await self._html(request, "report_part" if part else "report", given, part)
 
     async def questions(self, request: Request) -> Response:
-        """All questions."""
+        """Return the list of queries."""
         return HTMLResponse(await run_in_threadpool(self._site.questions))
 
     async def question(self, request: Request) -> Response:
-        """A question, or the answer to it."""
+        """Return the page of a query, or its answer."""
         name, given = request.path_params["name"], _given(request)
         if "part" in given:
             return await self._html(request, "answer", given, True, name)
         return HTMLResponse(await run_in_threadpool(self._site.question, name, given))
 
     async def save(self, request: Request) -> Response:
-        """An answer as a file."""
+        """Return an answer as a file."""
         name, form, given = request.path_params["name"], request.path_params["form"], _given(request)
         if form not in FORMS:
-            raise InputError(f"an answer is saved as .{', .'.join(FORMS)}")
+            raise InputError(f"answers can be saved as .{', .'.join(FORMS)}")
         path = await self._pages.ask(request, "save", given, name, form)
         return _file(Path(path), f"{name}.{form}")
 
     async def box(self, request: Request) -> Response:
-        """Where SQL is written."""
+        """Return the page for SQL."""
         return HTMLResponse(self._site.box(_given(request)))
 
     async def sql(self, request: Request) -> Response:
-        """The answer to a SELECT."""
+        """Return the answer to a SELECT."""
         body = bytearray()
         async for piece in request.stream():
             body += piece
@@ -101,20 +101,20 @@ class App:
         given = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
         if form := given.get("form"):
             if form not in FORMS:
-                raise InputError(f"an answer is saved as .{', .'.join(FORMS)}")
+                raise InputError(f"answers can be saved as .{', .'.join(FORMS)}")
             path = await self._statements.ask(request, "save_sql", given, form)
             return _file(Path(path), f"rows.{form}")
         answer = await self._statements.ask(request, "sql", given)
         return HTMLResponse(answer if _by_script(request) else self._site.box(given, answer))
 
     async def compared(self, request: Request) -> Response:
-        """What changed from one run to another, or a part of it."""
+        """Return the comparison of two runs, or a part of it."""
         given = _given(request)
         part = "part" in given
         return await self._html(request, "compared_part" if part else "compared", given, part)
 
     async def static(self, request: Request) -> Response:
-        """A style sheet or script, by its name alone."""
+        """Return a style sheet or script."""
         try:
             kind, text = await run_in_threadpool(self._site.asset, request.path_params["name"])
         except KeyError:
@@ -122,21 +122,21 @@ class App:
         return Response(text, media_type=kind, headers={"Cache-Control": "private, max-age=31536000, immutable"})
 
     def mistaken(self, request: Request, error: Exception) -> Response:
-        """What the user can mend."""
+        """Answer bad input."""
         return self._error(request, sentence(error), 503 if isinstance(error, Stopped) else 400)
 
     def failed(self, request: Request, error: Any) -> Response:
-        """What a process says in place of an answer."""
+        """Answer with the error of a worker process."""
         return self._error(request, str(error), error.status)
 
     def unknown(self, request: Request, error: Any) -> Response:
-        """An address that there is not, or a method that it does not take."""
+        """Answer an unknown address or method."""
         return self._error(request, error.detail, error.status_code)
 
     def broken(self, request: Request, error: Exception) -> Response:
-        """A fault of the server's own."""
+        """Answer an unexpected exception."""
         traceback.print_exception(error, file=sys.stderr)
-        return self._error(request, f"a fault of the server: {type(error).__name__}", 500)
+        return self._error(request, f"internal error: {type(error).__name__}", 500)
 
     def _error(self, request: Request, text: str, status: int) -> Response:
         return HTMLResponse(self._site.error(text, not _by_script(request)), status)
@@ -147,16 +147,16 @@ class App:
 
 
 def _file(path: Path, name: str) -> Response:
-    """A file that is removed once it is sent."""
+    """Return a file, and remove it when it is sent."""
     kind = FORMS[name.rpartition(".")[2]]
     return FileResponse(path, media_type=kind, filename=name, background=BackgroundTask(path.unlink))
 
 
 def _given(request: Request) -> dict[str, str]:
-    """The parameters of an address; of one that is there twice, the last."""
+    """Return the parameters of an address; the last of repeated ones."""
     return dict(request.query_params)
 
 
 def _by_script(request: Request) -> bool:
-    """Whether a page's own script asks, for a part alone: no other page can send such a header."""
+    """Return whether the script of a page requests a part: other sites cannot send this header."""
     return "x-part" in request.headers

@@ -1,4 +1,4 @@
-"""What an address asks of a query, and answers as files."""
+"""A query as an address requests it, and answers as files."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from analyze.render import write
 from analyze.serve.addresses import ONLY, PageSelection
 
 SHOWN_ROWS = 200
-"""Rows of a table, where nothing else is asked for."""
+"""Default number of rows of a table."""
 MOST_SHOWN_ROWS = 5_000
 MOST_SAVED_ROWS = 200_000
 MOST_SAVED_BYTES = 256_000_000
-"""Of an answer as a file."""
+"""Limit of an answer as a file."""
 FORMS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 
 _OPTIONS = ("run", "where", "profiler", "by", "sort", "rows", "part")
-"""What addresses say beside the parameters of a query."""
+"""Parameters of addresses that are not parameters of the query."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A query with what is asked of it."""
+    """A query with its parameters and options."""
 
     query: Query
     selection: PageSelection
@@ -38,14 +38,14 @@ class Question:
     sort: str
     rows: int
     only: dict[str, str]
-    """Values of columns: the rows that are asked for."""
+    """Show only rows with these values, by column."""
 
     @classmethod
     def of(cls, query: Query, given: Mapping[str, str]) -> Question:
-        """That of an address. Raises InputError for parameters that the query has not, or that are out of range."""
+        """Read the parameters of an address. Raises InputError for unknown or invalid ones."""
         defaults = {p.name: p for p in query.params}
         params = {k: v for k, v in given.items() if k not in _OPTIONS and not k.startswith(ONLY)}
-        # A form sends every field; what is as it is anyway need not be said.
+        # A form sends every field: drop those with default values.
         params = {
             k: v
             for k, v in params.items()
@@ -60,12 +60,12 @@ class Question:
         return cls(query, PageSelection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
 
     def value(self, name: str) -> str:
-        """What a parameter is."""
+        """Return the value of a parameter."""
         return self.params.get(name, next(p.default for p in self.query.params if p.name == name))
 
 
 def saved(answer: Answer, form: str, folder: str, otherwise: str) -> Path:
-    """The answer as a file of the folder. Raises InputError for one that is too large; `otherwise`: what to do then."""
+    """Write the answer to a file in the folder. Raises InputError if too large; `otherwise`: what to do instead."""
     answer.cut(MOST_SAVED_ROWS + 1)
     handle, name = mkstemp(suffix=f".{form}", dir=folder)
     os.close(handle)
@@ -74,7 +74,7 @@ def saved(answer: Answer, form: str, folder: str, otherwise: str) -> Path:
         write(answer, form, path, StringIO())
         if (answer.count or 0) > MOST_SAVED_ROWS or path.stat().st_size > MOST_SAVED_BYTES:
             most = f"{MOST_SAVED_ROWS:,} rows or {MOST_SAVED_BYTES // 1_000_000} MB"
-            raise InputError(f"the answer has more than {most}, and is not sent: {otherwise}")
+            raise InputError(f"the answer has more than {most}: {otherwise}")
     except BaseException:
         path.unlink(missing_ok=True)
         raise

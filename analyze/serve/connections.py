@@ -1,4 +1,4 @@
-"""Limits on connections: one that asks nothing is closed, and a client has so many at most."""
+"""Limits on connections: idle ones are closed, and the number per client is limited."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
 SILENT_S = 5.0
-"""How long a new connection may send no whole request header."""
+"""Close a new connection without a complete request header after this time."""
 MOST_OF_A_CLIENT = 64
-"""Connections of one address at a time; a browser opens six."""
+"""Simultaneous connections of one address; a browser opens six."""
 
 
 def limited() -> type[H11Protocol]:

@@ -1,8 +1,7 @@
-"""Who may ask: the Host that is named, the page that asks, and the token; and what an answer may do in a browser.
+"""Access control: checks Host, origin and token of requests, and sets security headers of responses.
 
-A server on loopback can be reached by any page that a browser shows. What a page of another site can make the browser
-send is told by Origin and Sec-Fetch-Site; and a name that somebody else resolves to this machine (DNS rebinding), by
-Host.
+Any page in a browser can send requests to a server on loopback. Origin and Sec-Fetch-Site identify requests from pages
+of other sites. Host identifies names that somebody else resolves to this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ HEADERS = {
 }
 
 _STARTS = ("/", "/queries", "/sql", "/compare")
-"""Pages that a link of another site may open."""
+"""Pages that links on other sites may open."""
 
 
 class Guard:
-    """Lets through what this server's own pages and its user ask.
+    """ASGI middleware that accepts requests of the user and of this server's own pages.
 
-    `hosts`: names that it may be called by; `any_address`: and any address, which nobody can rebind. `token`: what else
-    a caller must know; None for nothing.
+    `hosts`: allowed host names; `any_address`: allow any IP address, too, which cannot be rebound. `token`: required
+    secret, or None.
     """
 
     def __init__(self, app: ASGIApp, hosts: Collection[str], any_address: bool, token: str | None, cookie: str):
@@ -51,7 +50,7 @@ class Guard:
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """An ASGI application."""
+        """Handle a request."""
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -65,7 +64,7 @@ class Guard:
         await (refused or self._app)(scope, receive, send_guarded)
 
     def _answer(self, scope: Scope) -> Response | None:
-        """What to answer in place of the page; None to let it through."""
+        """Return the response to a refused request; None if it is allowed."""
         headers = Headers(scope=scope)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not self._known(hosts[0]):
@@ -73,18 +72,20 @@ class Guard:
         if scope["method"] == "POST":
             _, _, origin = headers.get("origin", "").partition("://")
             if origin.lower() != hosts[0].lower():
-                return PlainTextResponse("a page of another site asks\n", 403)
+                return PlainTextResponse("requests from other sites are not allowed\n", 403)
         elif headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _asks_nothing(scope, headers):
-            return PlainTextResponse("a page of another site asks; copy the address into the browser instead\n", 403)
+            return PlainTextResponse(
+                "links on other sites open only start pages; copy the address into the browser\n", 403
+            )
         return self._untrusted(scope, headers) if self._token is not None else None
 
     def _untrusted(self, scope: Scope, headers: Headers) -> Response | None:
         given = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in given if name == "token"]
         if tokens and scope["method"] == "GET" and self._right(tokens[0]):
-            # It leaves the address, which is seen, kept and sent around.
+            # Remove it from the address, which is visible, in the history and may be shared.
             rest = urlencode([pair for pair in given if pair[0] != "token"])
-            path = "/" + quote(scope["path"].lstrip("/"))  # never that of another server
+            path = "/" + quote(scope["path"].lstrip("/"))  # never an address of another server
             answer = RedirectResponse(path + (f"?{rest}" if rest else ""), 303)
             answer.set_cookie(self._cookie, tokens[0], httponly=True, samesite="strict", path="/")
             return answer
@@ -102,7 +103,7 @@ class Guard:
         return secrets.compare_digest(token.encode(), (self._token or "").encode())
 
     def _known(self, host: str) -> bool:
-        """Whether a Host header names this server; the port may be that of a tunnel."""
+        """Return whether a Host header names this server. The port may be that of a tunnel."""
         name, port = host, ""
         if host.startswith("["):
             name, _, port = host[1:].partition("]")
@@ -121,9 +122,9 @@ class Guard:
 
 
 def _asks_nothing(scope: Scope, headers: Headers) -> bool:
-    """Whether a request of another site is a link that somebody follows to a page that asks no question of the link's.
+    """Return whether a request from another site is a followed link to a start page without parameters.
 
-    A picture, script, frame or fetch is not; nor is an address with parameters, which could keep the server busy.
+    Images, scripts, frames and fetches are not. Parameters could start expensive queries.
     """
     followed = (headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")) == ("navigate", "document")
     return followed and scope["path"] in _STARTS and not scope["query_string"]

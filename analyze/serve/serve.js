@@ -1,4 +1,4 @@
-// What a served page does beside: its parts are asked for when they are reached, two at a time, those in view first.
+// Load the parts of a page when they are scrolled into view, two at a time.
 const AT_ONCE = 2;
 const reached = new Set();
 let asking = 0;
@@ -12,7 +12,7 @@ async function part(source, options = {}) {
 function failed(error) {
   const line = document.createElement('p');
   line.className = 'error';
-  line.textContent = error.name === 'AbortError' ? 'cancelled' : 'the server does not answer: ' + error.message;
+  line.textContent = error.name === 'AbortError' ? 'cancelled' : 'no answer from the server: ' + error.message;
   return [line];
 }
 
@@ -61,7 +61,7 @@ if (box) {
     if (running) running.abort();
     const mine = running = new AbortController();
     cancel.hidden = false;
-    byId('result').replaceChildren('asked …');
+    byId('result').replaceChildren('running …');
     const sent = new URLSearchParams(new FormData(box));
     const came = await part('/sql', { method: 'POST', body: sent, signal: mine.signal }).catch(failed);
     if (running !== mine) return;
@@ -78,7 +78,7 @@ if (box) {
   });
 }
 
-// --- all questions
+// --- list of queries
 
 const wanted = byId('find');
 if (wanted) wanted.addEventListener('input', () => {

@@ -1,4 +1,4 @@
-"""The server: where it listens, who may ask, and how it ends."""
+"""Start and stop the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from analyze.query.selection import Selection
 from analyze.store.store import Store
 
 PORT = 8321
-"""Where it listens if nothing else is said and nobody else does; else on a free port."""
+"""Default port; if it is taken, a free one is used."""
 
 
 def serve(
@@ -31,10 +31,10 @@ def serve(
     time_limit: float = 60.0,
     selection: Selection,
 ) -> None:
-    """Serve the pages until the process is told to end (Ctrl-C). `show` is given the address to open.
+    """Serve the pages until Ctrl-C. `show` gets the address to open.
 
-    `token`: ask for one, as is always done on another address than a loopback one. `port`: 0 for a free one. Raises
-    InputError for an address that cannot be had, or recordings that do not open.
+    `token`: require a token, as addresses other than loopback always do. `port`: 0 for a free one. Raises InputError if
+    it cannot listen there, or if recordings cannot be opened.
     """
     check()
     import uvicorn
@@ -71,7 +71,7 @@ def serve(
 
 
 def check() -> None:
-    """Raise InputError unless the libraries are there."""
+    """Raise InputError unless the libraries are installed."""
     try:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
@@ -81,19 +81,19 @@ def check() -> None:
 
 
 def browse(address: str, wanted: bool) -> None:
-    """Say where the pages are, and open them in a browser if that is wanted and there is a screen."""
-    print(f"{address}  (Ctrl-C ends)", file=sys.stderr, flush=True)
+    """Print the address, and open it in a browser if wanted and if there is a display."""
+    print(f"{address}  (Ctrl-C stops)", file=sys.stderr, flush=True)
     screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if wanted and screen:
         webbrowser.open(address)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens. Raises InputError."""
+    """Return a listening socket. Raises InputError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for wanted in (PORT, 0) if port is None else (port,):
         try:
             return socket.create_server((host, wanted), family=family, backlog=128)
-        except (OSError, OverflowError, TypeError, UnicodeError) as e:  # the last two of a name that is none
+        except (OSError, OverflowError, TypeError, UnicodeError) as e:  # the last two: invalid host names
             error = e
-    raise InputError(f"{host}, port {wanted}: cannot be listened at: {error}")
+    raise InputError(f"cannot listen on {host}, port {wanted}: {error}")

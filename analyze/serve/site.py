@@ -1,6 +1,6 @@
-"""What the pages hold. A page is there at once; what questions answer are places in it, filled when they are reached.
+"""The pages. A page appears at once, with placeholders that are filled when they are scrolled into view.
 
-What asks a question runs in a process of `analyze.serve.workers`; all return HTML, or raise InputError.
+Methods that run queries are called in a process of `analyze.serve.workers`. All return HTML or raise InputError.
 """
 
 from __future__ import annotations
@@ -37,25 +37,25 @@ from schemas.tables import TABLES
 
 HERE = Path(__file__).parent
 MOST_SQL_ROWS = 1_000
-"""Rows of a SELECT that are shown."""
+"""Rows shown of a SELECT."""
 MOST_DRAWN_ROWS = 100_000
-"""Rows that a figure is drawn from."""
+"""Limit of rows for a figure."""
 MOST_FRAGMENT = 16_000_000
-"""Characters of an answer."""
+"""Limit of an answer, in characters."""
 
 
 class Place(NamedTuple):
-    """A part of a page that is asked for when it is reached."""
+    """A placeholder: a part of a page that is loaded when it is scrolled into view."""
 
     source: str
     title: str
 
     @classmethod
     def at(cls, path: str, pairs: Iterable[tuple[str, str]], part: str, title: str) -> Place:
-        """A part of the page of a path. Raises InputError where so much is asked that no address holds it."""
+        """Return a part of a page. Raises InputError if its address is too long."""
         source = address(path, [*pairs, ("part", part)])
         if not source:
-            raise InputError("an address cannot hold so much: shorten what is asked, or ask it on the command line")
+            raise InputError("the address is too long: shorten the parameters, or use the command line")
         return cls(source, title)
 
 
@@ -74,9 +74,9 @@ class View:
 
     title: str
     here: str = ""
-    """Which of the pages of the bar it is."""
+    """Its name in the navigation bar."""
     crumbs: list[tuple[str, str]] = field(default_factory=list)
-    """What it is below: names and addresses."""
+    """Breadcrumbs: names and addresses."""
     facts: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     sections: list[Chapter] = field(default_factory=list)
@@ -94,7 +94,7 @@ class Site:
         selection: Selection = DEFAULT,
         folder: Path | None = None,
     ):
-        """`folder`: for answers as files; by default a new one that ends with this object."""
+        """`folder`: for answers as files; by default a temporary one."""
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
         self._selection = selection
         self._reports: Recent[Report] = Recent(self._report, 2)
@@ -119,7 +119,7 @@ class Site:
         return replace(asked.selection.narrow(self._selection), by=asked.by, prefer=asked.query.prefer)
 
     def served(self) -> dict[str, Any]:
-        """What a process of `analyze.serve.workers` needs to make the same pages, as JSON has it."""
+        """Return what a worker process needs to build the same site, for JSON."""
         return {
             "stores": list(map(store_to_json, self._stores)), "paths": self._paths,
             "folders": [str(folder.absolute()) for folder in self._folders],
@@ -128,7 +128,7 @@ class Site:
 
     @cached_property
     def runs(self) -> list[str]:
-        """All runs that there are."""
+        """Return the ids of all runs."""
         engine = Engine(self._stores, replace(self._selection, prefer="all"))
         try:
             return sorted(engine.run_ids)
@@ -138,7 +138,7 @@ class Site:
     # --- the report -----------------------------------------------------------------------------------------------
 
     def report(self, given: Mapping[str, str]) -> str:
-        """The page about a run or several."""
+        """Return the report of one run or several."""
         selection = PageSelection.of(given)
         with self._reports.lend(selection) as report:
             notes = [report.engine.note] if report.engine.note else []
@@ -147,14 +147,14 @@ class Site:
             def place(part: str, title: str) -> Place:
                 return Place.at("/run", selection.pairs(), part, title)
 
-            trust = "Data quality"
+            checks = "Data quality"
             chapters = []
             for s in report.sections():
                 places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]
                 chapters.append(Chapter(s["id"], s["title"], places))
             view.sections = [
                 *(chapters.pop(0) for _ in range(report.several)),  # the list of the runs
-                Chapter("trust", "", [place("trust", trust)]),
+                Chapter("checks", "", [place("checks", checks)]),
                 Chapter("advice", "Advice", [place("advice", "What costs time, and what to try")]),
                 *chapters,
             ]
@@ -171,8 +171,8 @@ class Site:
         """A part of that page."""
         name = given["part"]
         with self._reports.lend(PageSelection.of(given)) as report:
-            if name == "trust":
-                return self._fill("trust", trust=report.trust(), several=report.several)
+            if name == "checks":
+                return self._fill("checks", checks=report.checks(), several=report.several)
             if name == "advice":
                 findings, advised = report.advice()
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
@@ -187,18 +187,18 @@ class Site:
     # --- a question -----------------------------------------------------------------------------------------------
 
     def questions(self) -> str:
-        """The page of all questions."""
+        """Return the list of queries."""
         groups: dict[str, list[Query]] = {}
         for query in sorted(self.queries.values(), key=lambda q: (q.group, q.name)):
             groups.setdefault(query.group, []).append(query)
-        return self._page(View("Questions", "questions"), {}, "questions", groups=groups)
+        return self._page(View("Queries", "questions"), {}, "questions", groups=groups)
 
     def question(self, name: str, given: Mapping[str, str]) -> str:
-        """The page of a query: what can be asked, and a place for the answer."""
+        """Return the page of a query: a form, and a placeholder for the answer."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
         view = View(query.question, "questions")
-        view.crumbs = [("Questions", "/queries"), (label(query.group), ""), (query.name, "")]
+        view.crumbs = [("Queries", "/queries"), (label(query.group), ""), (query.name, "")]
         view.sections = [
             Chapter("answer", "", [Place.at(f"/query/{query.name}", given.items(), "answer", query.question)])
         ]
@@ -214,7 +214,7 @@ class Site:
         )  # fmt: skip
 
     def answer(self, name: str, given: Mapping[str, str]) -> str:
-        """The answer to a query: its figure and table."""
+        """Return the answer to a query: figure and table."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
@@ -224,10 +224,12 @@ class Site:
             notes = [answer.note] if answer.note else []
             if len(rows.rows) > MOST_DRAWN_ROWS:
                 rows = Rows(rows.columns, rows.rows[:MOST_DRAWN_ROWS])
-                notes.append(f"There are more than these {MOST_DRAWN_ROWS:,} rows.")
+                notes.append(f"Showing the first {MOST_DRAWN_ROWS:,} rows; there are more.")
             if not rows.rows:
                 nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
-                notes.append("No rows: " + (f"none has {nothing}." if asked.only else why_empty(engine, query, params)))
+                notes.append(
+                    "No rows: " + (f"none with {nothing}." if asked.only else why_empty(engine, query, params))
+                )
             elif query.mixes(by, len(engine.run_ids), [c.name for c in rows.columns]):
                 notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
             sql = filled_sql(query, params)
@@ -291,7 +293,7 @@ class Site:
     # --- two runs -------------------------------------------------------------------------------------------------
 
     def compared(self, given: Mapping[str, str]) -> str:
-        """The page of what changed from run `a` to run `b`; without them, that to choose them on."""
+        """Return the comparison of the runs `a` and `b`; without them, the form to select them."""
         a, b = given.get("a", ""), given.get("b", "")
         view = View("Compare two runs", "compare")
         if a and b:
@@ -323,8 +325,8 @@ class Site:
     # --- what pages need ------------------------------------------------------------------------------------------
 
     def asset(self, name: str) -> tuple[str, str]:
-        """A style sheet, script or picture of the pages: kind and text. Raises KeyError."""
-        # The library takes seconds to make once; who opens the first page need not wait for it.
+        """Return type and text of a style sheet, script or image. Raises KeyError."""
+        # The library takes seconds to build the first time; the first page does not wait for it.
         return ("text/javascript", drawing.runtime()) if name == "vega.js" else self._assets[name]
 
     @cached_property
@@ -337,19 +339,19 @@ class Site:
         }
 
     def _address_of_asset(self, name: str) -> str:
-        """It changes with what is there, which a browser keeps."""
+        """Return its address, which changes with the content, because browsers cache it."""
         of = drawing.library().__version__ if name == "vega.js" else self._assets[name][1]
         return f"/static/{name}?v={hashlib.sha256(of.encode()).hexdigest()[:12]}"
 
     # --- HTML -----------------------------------------------------------------------------------------------------
 
     def error(self, sentence: str, whole: bool) -> str:
-        """A sentence in place of what was asked for, or as a page."""
+        """Return an error sentence, as a fragment or as a page."""
         text = self._fill("error", sentence=visible(sentence))
-        return self.alone(text, "Not answered") if whole else text
+        return self.alone(text, "Error") if whole else text
 
     def alone(self, fragment: str, title: str) -> str:
-        """A part of a page as a page, for a browser without scripts."""
+        """Return a part of a page as a page, for browsers without scripts."""
         return self._page(View(title), {}, "alone", fragment=fragment)
 
     def _page(self, view: View, given: Mapping[str, str], kind: str = "report", **more: Any) -> str:
@@ -374,7 +376,7 @@ class Site:
             part.figure = None
             text = filled("The figure is too large for a page.")
         if len(text) > MOST_FRAGMENT:
-            raise InputError("the answer is too large for a page: ask for fewer rows, or write it to a file")
+            raise InputError("the answer is too large for a page: request fewer rows, or save it as a file")
         return text
 
     def _fill(self, kind: str, **more: Any) -> str:

@@ -1,6 +1,6 @@
-"""A process that answers what pages ask, one question after the other: see `analyze.serve.workers`.
+"""A process that runs the queries of pages, one after the other (see `analyze.serve.workers`).
 
-The first line of stdin says what is served; each further line is a question, answered by a line on stdout, all of JSON.
+Stdin and stdout have a JSON message per line. The first request says what is served; each further one is a query.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from analyze.store.object_storage import store_from_json
 
 
 def main() -> None:
-    """Answer until stdin ends, as it does with the server."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, which ends this
+    """Answer until stdin ends, which it does when the server stops."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, which ends this process
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # output of libraries goes to stderr
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_read, args=(lines,), daemon=True).start()
     served = _Served()
@@ -43,13 +43,13 @@ def main() -> None:
 
 
 class _Served:
-    """What is served, opened by the first message."""
+    """The site, opened by the first message."""
 
     def __init__(self) -> None:
         self._site: Site | None = None
 
     def said(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """The text of a page or of a part of one, the path of a file, or an error with its HTTP status."""
+        """Return the text of a page or part, the path of a file, or an error with its HTTP status."""
         try:
             if self._site is not None:
                 return {"answer": str(getattr(self._site, message["do"])(*message["with"]))}
@@ -63,7 +63,7 @@ class _Served:
             return {"error": "out of memory", "status": 503}
         except Exception as e:
             traceback.print_exc(file=sys.stderr)
-            return {"error": f"a fault of the server: {type(e).__name__}", "status": 500}
+            return {"error": f"internal error: {type(e).__name__}", "status": 500}
 
 
 def _site(served: Mapping[str, Any]) -> Site:

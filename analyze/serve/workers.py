@@ -1,7 +1,7 @@
-"""Questions run in processes: one that takes too long, or that nobody waits for, is killed; no page waits for another.
+"""Run queries in processes. One is killed if it takes too long or if the client disconnects.
 
-A process answers one question at a time and is used again, so that it need not read the recordings anew. One that has
-run an expression of a visitor's (`where`) is used again for that expression alone.
+A process runs one query at a time and is reused, because opening the recordings takes time. A process that ran an
+expression of a visitor (`where`) is reused only for the same expression.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
 
 _START = "from analyze.serve.worker import main; main()"
 _LOOK_S = 0.1
-"""How often a running question is checked: for its time, and whether somebody still waits."""
+"""How often to check a running query for its time limit and its client."""
 _MOST_LINE = 256 << 20
-"""Bytes of an answer."""
+"""Limit of an answer, in bytes."""
 
 
 class Stopped(InputError):
-    """A question was ended before it had an answer."""
+    """A query was stopped."""
 
 
 class Failed(Exception):
-    """A process says why it has no answer: a sentence and an HTTP status."""
+    """The error of a worker process: a sentence and an HTTP status."""
 
     def __init__(self, sentence: str, status: int):
         super().__init__(sentence)
@@ -39,12 +39,12 @@ class Failed(Exception):
 
 
 class Worker:
-    """A process that answers one question at a time."""
+    """A process that runs one query at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process, where: str):
         self.process, self.where = process, where
         self.run = ""
-        """The run that it was last asked about, and has open."""
+        """The run that it has open."""
 
     @classmethod
     async def start(cls, served: Mapping[str, Any], where: str) -> Worker:
@@ -72,7 +72,7 @@ class Worker:
         if not line.endswith(b"\n"):
             self.kill()
             code = await self.process.wait()
-            raise Failed(f"the process that answered ended with status {code} (out of memory?)", 503)
+            raise Failed(f"the process of the query ended with status {code} (out of memory?)", 503)
         said = json.loads(line)
         if "error" in said:
             raise Failed(said["error"], said["status"])
@@ -80,13 +80,13 @@ class Worker:
         return answer
 
     def kill(self) -> None:
-        """End the process, and with it the processes that it started: their stdin ends."""
+        """Kill the process. Processes that it started end, too, because their stdin ends."""
         if self.process.returncode is None:
             self.process.kill()
 
 
 class Workers:
-    """A pool of processes. `at_once` answer at the same time; a question has so many seconds."""
+    """A pool of processes: `at_once` run at the same time, each query at most `seconds`."""
 
     def __init__(self, served: Mapping[str, Any], at_once: int, seconds: float):
         self._served = served
@@ -97,7 +97,7 @@ class Workers:
         self._busy: set[Worker] = set()
 
     async def ask(self, request: Request, do: str, given: Mapping[str, str], *before: str) -> str:
-        """Return what a method of `Site` returns. Raises Failed, and Stopped when the question is ended."""
+        """Return the result of a method of `Site`. Raises Failed; Stopped if the query was stopped."""
         where = given.get("where", "").strip()
         async with self._places:
             run = given.get("run", "")
@@ -122,10 +122,10 @@ class Workers:
             if not asked.done() and monotonic() > until:
                 raise Stopped(f"stopped after {self._seconds:g} s (--time-limit)")
             if not asked.done() and await request.is_disconnected():
-                raise Stopped("nobody waits for it any more")
+                raise Stopped("the client disconnected")
 
     def _take(self, where: str, run: str) -> Worker | None:
-        """Take an idle process for an expression: one that has the run open, if there is one."""
+        """Take an idle process for an expression, preferably one that has the run open."""
         fitting = [w for w in self._idle if w.where == where and w.process.returncode is None]
         worker = next((w for w in reversed(fitting) if w.run == run), fitting[-1] if fitting else None)
         if worker:
@@ -133,7 +133,7 @@ class Workers:
         return worker
 
     def _put_back(self, worker: Worker, whole: bool) -> None:
-        """Keep a process for the next question, unless it was in the middle of one or failed."""
+        """Keep a process for the next query, unless it failed or is still busy."""
         if whole:
             self._idle.append(worker)
         else:
@@ -142,6 +142,6 @@ class Workers:
             self._idle.pop(0).kill()
 
     def end(self) -> None:
-        """End all processes."""
+        """Kill all processes."""
         for worker in (*self._idle, *self._busy):
             worker.kill()

@@ -1,4 +1,4 @@
-"""An area: amounts over time, a line for each pool where there are several, and phases behind them."""
+"""An area chart: amounts over time, with a line for each of several pools, and the phases above."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legen
 OPTIONS = {
     "x": "column with the time",
     "y": "columns with the amounts; the first is filled",
-    "by": "columns that tell pools apart",
-    "bands": "query whose rows (rank, phase, start_ns, dur_ns) lie behind them",
-    "top": "at most so many pools, the largest",
+    "by": "columns that identify a pool",
+    "bands": "query with rows (rank, phase, start_ns, dur_ns) to show above",
+    "top": "show at most this many pools, the largest",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Steps, since an amount holds until it changes."""
+    """Draw steps: an amount is constant until it changes."""
     x, ys = options["x"], options["y"].split(",")
     by = options.get("by", "").split(",") if "by" in options else []
     pool_of = places(rows, by)
     largest: dict[str, float] = {}
     for pool, value in zip(pool_of, rows.numbers(ys[0]), strict=True):
         largest[pool] = max(largest.get(pool, 0), value)
-    # What is far below the others would be a line on the axis.
+    # Leave out pools that would be a line on the axis.
     seen = [p for p in largest if largest[p] >= 0.005 * max(largest.values())]
     pools = sorted(seen, key=lambda p: -largest[p])[: int(options.get("top", "8"))]
     unit = rows.unit(ys[0])
@@ -62,21 +62,21 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     if "bands" in options and by and len({p for p in pool_of}) <= 4:
         layers = [*_bands(ask(options["bands"]), times, max(rows.numbers(x))), *layers]
     top = pools[0]
-    alt = f"{label(ys[0])} over time; the most is {quantity(largest[top], unit)} ({top})"
+    alt = f"{label(ys[0])} over time; the maximum is {quantity(largest[top], unit)} ({top})"
     notes = () if len(pools) == len(largest) else (f"Showing the {len(pools)} largest of {len(largest)} pools.",)
     return Figure({"data": {"values": values}, "height": 240, "layer": layers,
                    "resolve": {"scale": {"color": "independent"}}}, alt, notes)  # fmt: skip
 
 
 def _in_common(measures: Sequence[str]) -> str:
-    """What the names of measures end in, all of them: depth, of max_depth and avg_depth."""
+    """Return the common ending of the names of measures: depth for max_depth and avg_depth."""
     words = [label(m).split() for m in measures]
     same = [ends[0] for ends in zip(*(reversed(w) for w in words), strict=False) if len(set(ends)) == 1]
     return " ".join(reversed(same)) or label(measures[0])
 
 
 def _bands(rows: Rows, times: Scale, end: float) -> list[dict[str, Any]]:
-    """Phases of the first rank as coloured stretches on the axis."""
+    """Return the phases of the first rank as coloured bars."""
     if not rows.rows or len(rows.rows) > 400:
         return []
     first = rows.rows[0][rows.at("rank")]

@@ -1,4 +1,4 @@
-"""Bars: a row for each thing, its length one measure, or several that add up."""
+"""Bars: the length is a measure, or several that add up."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from analyze.plots.figure import (
 
 OPTIONS = {
     "y": "columns that name a bar",
-    "x": "columns with its length; several are parts of it",
-    "parts": "column that names the parts of a bar, each a row",
-    "whole": "`yes`: parts are drawn as shares of their bar",
-    "color": "column that colours a bar; `family` is that of the kernel it names",
-    "label": "column that is written at its end, beside the length",
-    "top": "at most so many bars, the longest",
+    "x": "columns with its length; several are stacked",
+    "parts": "column that names the parts of a bar; each part is a row",
+    "whole": "`yes`: draw parts as shares of their bar",
+    "color": "column for the colour; `family`: the family of the kernel",
+    "label": "column that is written at its end, after the length",
+    "top": "show at most this many bars, the longest",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Horizontal bars in the order of the rows; where there are too many, only the longest."""
+    """Draw horizontal bars in the order of the rows; if there are too many, only the longest."""
     names, measures = options["y"].split(","), options["x"].split(",")
     labels = _labels(rows, names)
     if "parts" not in options:
@@ -56,7 +56,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         values = shown.numbers(measures[0])
         spec = _stacked(list(zip(bars, map(_words, parts), values, strict=True)), unit, scale, "whole" in options)
     elif len(measures) > 1:
-        # What is 0 throughout is no part of any bar.
+        # Leave out measures that are always 0.
         some = [m for m in measures if any(shown.numbers(m))]
         found = [(bar, label(m), v) for m in some for bar, v in zip(bars, shown.numbers(m), strict=True)]
         spec = _stacked(found, unit, scale, "whole" in options)
@@ -100,7 +100,7 @@ def _single(
         tip = "\n".join([full, *([group] if color else []), f"{label(measure)}: {said}"])
         values.append({"name": name, "value": scale(value) or 0, "group": group, "said": said, "tip": tip})
     axis = {"title": scale.title(label(measure)), "tickCount": {"expr": "max(2, width / 110)"}}
-    # Room for what is written at the ends of the bars.
+    # Room for the labels at the ends of the bars.
     room = 30 + 6 * max(len(v["said"]) for v in values)
     low, high = (f(v["value"] for v in values) for f in (min, max))
     ends = f"{min(low, 0):g} * (width - 2) / w, {max(high, 0) or 1:g} * width / w"
@@ -132,7 +132,7 @@ def _groups(rows: Rows, names: list[str], color: str) -> list[str]:
 
 
 def _stacked(found: list[tuple[str, str, float]], unit: str, scale: Scale, whole: bool) -> dict[str, Any]:
-    """Parts of bars, side by side: bar, part, length."""
+    """Return stacked bars. `found`: bar, part and length."""
     of_part: dict[str, float] = {}
     for _, part, value in found:
         of_part[part] = of_part.get(part, 0) + value

@@ -1,4 +1,4 @@
-"""A heat map: what each of several lanes does over time, a block of lanes for each measure."""
+"""A heat map: shares over time, a row for each lane, a block of rows for each measure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legen
 
 OPTIONS = {
     "x": "column with the start of a cell",
-    "y": "columns that tell lanes apart",
-    "value": "columns with shares in %, a block of lanes each",
+    "y": "columns that identify a lane",
+    "value": "columns with shares in %, one block of lanes each",
     "width": "column with the length of a cell",
-    "top": "at most so many lanes",
+    "top": "show at most this many lanes",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """The colour says which measure, its strength how much; a measure that is 0 throughout is left out."""
+    """Draw cells: the colour is the measure, its opacity the share. Measures that are always 0 are left out."""
     lanes, measures = options["y"].split(","), options["value"].split(",")
     measures = [m for m in measures if any(rows.numbers(m))] or measures[:1]
     starts, lengths = rows.numbers(options["x"]), rows.numbers(options["width"])

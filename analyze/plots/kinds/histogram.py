@@ -1,4 +1,4 @@
-"""A histogram: how often, or for how long in all, something lies between two values; a logarithmic axis of powers."""
+"""A histogram of classes with given bounds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, cut, label, legend, quantity
 
 OPTIONS = {
-    "x": "column with the lower end of a class",
-    "x2": "column with its upper end",
+    "x": "column with the lower bound of a class",
+    "x2": "column with its upper bound",
     "y": "column with the height",
-    "color": "column whose values are stacked",
+    "color": "column for the colour; its values are stacked",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Stacked columns between the ends of the classes."""
+    """Draw a column for each class."""
     lows, highs, heights = (rows.numbers(options[k]) for k in ("x", "x2", "y"))
     groups = [cut(str(v or "(none)"), 40) for v in rows.values(options["color"])] if "color" in options else None
     unit, height_unit = rows.unit(options["x"]), rows.unit(options["y"])
@@ -31,7 +31,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     upper = dict(zip(lows, highs, strict=True))
     domain: list[str] = []
     for turn, low in enumerate(order):
-        # A place without a name for the classes in which nothing is.
+        # One unnamed place for empty classes.
         if turn and upper[order[turn - 1]] < low:
             domain.append("\N{HORIZONTAL ELLIPSIS}" + " " * turn)
         domain.append(ticks[low])
@@ -62,5 +62,5 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         },
     }  # fmt: skip
     peak = max(sums, key=lambda k: sums[k])
-    alt = f"Histogram of {measure}; most {label(options['y'])} lies from {classes[peak]}"
+    alt = f"Histogram of {measure}; most {label(options['y'])} is in {classes[peak]}"
     return Figure(spec, alt)

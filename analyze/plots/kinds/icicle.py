@@ -1,4 +1,4 @@
-"""An icicle, which is a flame graph from the top: what calls what, and how much of the whole each takes."""
+"""An icicle: a flame graph that grows downwards from the roots."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from analyze.plots.figure import (
 )
 
 OPTIONS = {
-    "name": "column with a node's name, indented by its level, of rows in the order of the tree",
-    "depth": "column with that level",
-    "path": "instead of both, column with the names from the root, ` > ` between them",
-    "value": "column with a node's width, what is below it included; without `depth`, of itself alone",
-    "before": "column to compare with: the colour is the change, red for more, green for less",
-    "kind": "column with the kind of a node, which colours it",
-    "least": "share of the whole in % under which a node is left out",
+    "name": "column with the name of a node; rows are in the order of the tree",
+    "depth": "column with its level in the tree",
+    "path": "instead of both: column with the path from the root, separated by ` > `",
+    "value": "column with the width: with `depth` including children, with `path` without them",
+    "before": "column to compare with: red is more, green is less",
+    "kind": "column with the kind of a node, for the colour",
+    "least": "leave out nodes below this share of the whole (%)",
 }
 _SEPARATOR = " > "
 _ROW = 19
@@ -35,7 +35,7 @@ _DEEPEST = 26
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Wide nodes first in depth; a click on a node in a page makes it as wide as the figure."""
+    """Draw the nodes. In a page, a click on a node zooms in."""
     measure = options["value"]
     unit = rows.unit(measure)
     nodes = _tree(rows, options) if "depth" in options else _from_paths(rows, options)
@@ -94,7 +94,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     notes = [] if len(kept) == len(nodes) else [f"Showing the {len(kept):,} widest of {len(nodes):,} nodes."]
     roots = sorted((n for n in nodes if n["depth"] == 0), key=lambda n: -n["wide"])[:4]
     said = ", ".join(f"{cut(n['name'], 60)} {quantity(n['wide'], unit)}" for n in roots)
-    alt = f"Call tree by {label(measure)}, {quantity(whole, unit)} in all, {deepest + 1} levels; at the top: {said}"
+    alt = f"Call tree by {label(measure)}, {quantity(whole, unit)} in total, {deepest + 1} levels; roots: {said}"
     return Figure(spec, alt, tuple(notes))
 
 
@@ -114,7 +114,7 @@ def _node(n: dict[str, Any], whole: float, scale: Scale, unit: str, measure: str
 
 
 def _tree(rows: Rows, options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Nodes of rows in the order of the tree, each with its start: behind its siblings, from its parent's start."""
+    """Return nodes of rows in the order of the tree; a node starts after its previous sibling."""
     names = [str(v).lstrip(" ") for v in rows.values(options["name"])]
     kinds = rows.values(options["kind"]) if "kind" in options else ["call"] * len(names)
     calls = rows.values("calls") if rows.has("calls") else [None] * len(names)
@@ -130,7 +130,7 @@ def _tree(rows: Rows, options: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def _from_paths(rows: Rows, options: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Nodes of paths with what each takes itself: a node is as wide as the larger of the two sides below it."""
+    """Return nodes of paths with self values; a node is as wide as the larger of both sides with its children."""
     own: dict[tuple[str, ...], list[float]] = {}
     befores = rows.numbers(options["before"]) if "before" in options else [0.0] * len(rows.rows)
     for path, now, before in zip(rows.values(options["path"]), rows.numbers(options["value"]), befores, strict=True):

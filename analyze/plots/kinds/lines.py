@@ -1,4 +1,4 @@
-"""Lines: a measure over a number, a line for each series."""
+"""Lines: a measure over a number, with a line for each series."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legen
 OPTIONS = {
     "x": "column of numbers along the axis",
     "y": "column with the measure",
-    "color": "columns that tell the series apart",
-    "ideal": "`x` draws the line on which y is x",
-    "top": "at most so many series, the largest",
+    "color": "columns that identify a series",
+    "ideal": "`x`: draw the line y = x",
+    "top": "show at most this many series, the largest",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """A point for each row, joined in the order of x."""
+    """Draw a point for each row, connected in the order of x."""
     x, y = options["x"], options["y"]
     series = options["color"].split(",") if "color" in options else []
     unit = rows.unit(y)
     found: dict[str, list[tuple[float, float]]] = {}
     columns = [(c, rows.values(c)) for c in series]
     for name in (x, y):
-        rows.numbers(name)  # Raises where it holds something else.
+        rows.numbers(name)  # Raises InputError for other values.
     for i, (at, value) in enumerate(zip(rows.values(x), rows.values(y), strict=True)):
         if at is not None and value is not None:
             parts = [place(name, c[i]) for name, c in columns if c[i] is not None]

@@ -1,4 +1,4 @@
-"""A matrix: what goes from each of several things to each other one, stronger where it is more."""
+"""A matrix: transfers between pairs; darker cells are larger."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from analyze.plots.figure import Ask, Figure, Rows, label, names_axis, quantity
 
 OPTIONS = {
-    "x": "column that names what it goes to",
-    "y": "column that names where it comes from",
-    "value": "column with how much goes",
+    "x": "column with the destination",
+    "y": "column with the source",
+    "value": "column with the amount",
 }
 _MOST = 64
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """A cell for each pair; of several rows of a pair, their sum. Of large matrices the first rows and columns."""
+    """Draw a cell for each pair, with the sum of its rows. Large matrices show the first rows and columns."""
     unit = rows.unit(options["value"])
     sums: dict[tuple[str, str], float] = {}
     names = (map(str, rows.values(options[side])) for side in ("y", "x"))
@@ -56,4 +56,4 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         f" {quantity(sums[most], unit)}"
     )
     cut = max(len(sources), len(targets)) > _MOST
-    return Figure(spec, alt, (f"The first {_MOST} of each are drawn.",) if cut else ())
+    return Figure(spec, alt, (f"Showing the first {_MOST} rows and columns.",) if cut else ())

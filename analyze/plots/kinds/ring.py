@@ -1,4 +1,4 @@
-"""A ring: the parts of a whole, with their shares in the legend."""
+"""A ring chart: parts of a whole, with shares in the legend."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from analyze.plots.figure import Ask, Figure, Rows, colours, cut, label, legend,
 OPTIONS = {
     "value": "column with the size of a part",
     "color": "column that names a part",
-    "top": "at most so many parts",
+    "top": "show at most this many parts",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """The largest parts first, clockwise from the top; the rest is one part."""
+    """Draw the largest parts first, clockwise from the top; the rest is one part."""
     measure, color, top = options["value"], options["color"], int(options.get("top", "10"))
     unit = rows.unit(measure)
     named = zip(rows.values(color), rows.numbers(measure), strict=True)

@@ -17,13 +17,13 @@ _HEIGHT = 470
 _SMALLEST, _LARGEST = 24.0, 1400.0
 """Areas of points, in square px."""
 _SAME_PLACE = 13.0
-"""px under which the numbers of two points would cover each other."""
+"""Distance in px below which the numbers of two points would overlap."""
 _NAME_LENGTH = 64
 _SHAPES = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Points whose area is their share of the time; those of the longest time have numbers, and are listed."""
+    """Draw points whose area is their share of the time; the longest are numbered and listed."""
     data = read(rows, ask)
     title = f"{data.title}. {len(data.points)} points under {len(data.compute) + len(data.memory)} roofs"
     alt = "; ".join([title, *(f"{roof.label} {_rate(roof, data)}" for roof in data.compute + data.memory)])
@@ -31,7 +31,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
 
 
 def read(rows: Rows, ask: Ask) -> Roofline:
-    """What the figure shows. Raises InputError where there is nothing to show, or several GPUs."""
+    """Return the data of the figure. Raises InputError without kernels, or with several GPUs."""
     found = sorted(rows.dicts(), key=lambda r: (-r["dur_ns"], r["kernel"], r["run_id"], r["level"]))
     run_ids = {r["run_id"] for r in found}
     runs = [r for r in ask("runs").dicts() if r["run_id"] in run_ids]
@@ -42,9 +42,9 @@ def read(rows: Rows, ask: Ask) -> Roofline:
         )
     placed = [r for r in found if (r["flops"] or 0) > 0 and (r["bytes"] or 0) > 0]
     if not placed:
-        raise InputError("plot roofline: no kernel here executes floating-point operations and moves bytes")
+        raise InputError("plot roofline: no kernel has both FLOPs and bytes")
     if len(run_ids) > 1 and len({(r["kernel"], r["level"]) for r in found}) < len(found):
-        # A kernel has a point for each run; the launches' names tell their runs themselves.
+        # Several runs: add the run to the name of each kernel.
         for r in found:
             r["kernel"] = f"{r['kernel']} ({r['run_id']})"
     points = [Point(**{name: r[name] for name in Point.__dataclass_fields__}) for r in placed]
@@ -101,7 +101,7 @@ def _spec(data: Roofline) -> dict[str, Any]:
     y = {"type": "quantitative", "scale": log | {"domain": [y0, y1]}, "axis": {
         "title": "rate", "values": _decades(y0, y1), "labelOverlap": "greedy",
         "labelExpr": "replace(format(datum.value, '~s'), /([0-9]+)/, '$1 ') + 'FLOP/s'"}}  # fmt: skip
-    # The angle of a line on which y is proportional to x, on the plane as wide and high as it is drawn.
+    # Angle of a line with y proportional to x, at the drawn size.
     across, up = math.log10(x1 / x0), math.log10(y1 / y0)
     angle = {"expr": f"-atan((height / {up:.6g}) / (width / {across:.6g})) * 180 / PI"}
     said = {"type": "text", "fontSize": 11, "color": {"expr": "ink"}, "tooltip": False}
@@ -145,7 +145,7 @@ def _decades(low: float, high: float) -> list[float]:
 
 
 def _roofs(data: Roofline) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]]]:
-    """Ends of the lines, and their labels."""
+    """Return the ends of the roof lines, and the labels of memory and compute roofs."""
     x0, x1, y0, _ = data.limits
     if not data.compute:
         return [], [], []
@@ -182,7 +182,7 @@ def _point(p: Point, data: Roofline) -> dict[str, Any]:
 
 
 def _numbers(data: Roofline, said: dict[str, Any]) -> list[dict[str, Any]]:
-    """Numbers of the points: in large ones, else beside them."""
+    """Return the numbers of the points: inside large ones, else next to them."""
     inside: list[dict[str, Any]] = []
     beside: list[dict[str, Any]] = []
     for numbers, p in _together(data):
@@ -198,7 +198,7 @@ def _numbers(data: Roofline, said: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _together(data: Roofline) -> list[tuple[list[int], Point]]:
-    """Numbers of points, those that lie on one another in one label."""
+    """Return the numbers of points; points that overlap share a label."""
     x0, x1, y0, y1 = data.limits
     found: list[tuple[list[int], Point, tuple[float, float]]] = []
     for number, p in enumerate(data.numbered, 1):
@@ -215,7 +215,7 @@ def _together(data: Roofline) -> list[tuple[list[int], Point]]:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """1, 3-5."""
+    """Return numbers as ranges: 1, 3-5."""
     runs: list[list[int]] = []
     for n in numbers:
         if runs and n == runs[-1][-1] + 1:
@@ -226,11 +226,11 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def _listed(data: Roofline) -> list[str]:
-    """What the numbers stand for: the points that take the longest."""
+    """Return a line for each numbered point."""
     lines = []
     for p in data.numbered:
         name = classify(p.kernel).short_name if "(" in p.kernel else p.kernel
-        # What tells kernels of a library apart stands in the middle; their ends are alike.
+        # Cut the end: library kernels differ in the middle, not at the end.
         name = cut(name, 4096)
         name = name if len(name) <= _NAME_LENGTH else f"{name[: _NAME_LENGTH - 1]}\N{HORIZONTAL ELLIPSIS}"
         roof = "" if p.roof_pct is None else f", {p.roof_pct:.3g} % of roof ({p.bound})"

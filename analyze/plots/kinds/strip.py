@@ -1,4 +1,4 @@
-"""A strip: things that follow one another, such as the steps of a run: bars of one lane, a band for each of several."""
+"""A strip of consecutive items such as training steps: columns for one lane, a band for each of several."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, names_axis, places, quantity
 
 OPTIONS = {
-    "x": "column with the place in the strip",
-    "y": "columns of a thing's parts, which add up",
-    "whole": "column with their sum, drawn where the parts are not known",
-    "lane": "columns that tell lanes apart",
-    "top": "at most so many places; of more, the mean of as many as lie side by side",
+    "x": "column with the position in the strip",
+    "y": "columns of its parts, which add up",
+    "whole": "column with their sum, used if the parts are unknown",
+    "lane": "columns that identify a lane",
+    "top": "show at most this many items; more are averaged in groups",
 }
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
-    """Stacked columns for one lane; for several, a band for each whose colour is the sum."""
+    """Draw stacked columns for one lane; for several, a band each, coloured by the sum."""
     x, parts = options["x"], options["y"].split(",")
     if "whole" in options and not any(any(rows.numbers(p)) for p in parts):
         parts = [options["whole"]]
