@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="analyze",
-    help="Analyse profiler recordings: read them into Parquet, answer questions with SQL.",
+    help="Analyse profiler recordings: read them into Parquet and query them with SQL.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     # Plain help: rich would take as long to import as all the rest.

@@ -27,7 +27,7 @@ def serve(
         ),
     ] = None,
     token: Annotated[
-        bool, typer.Option("--token", help="Require a token on loopback, too: for machines with other users.")
+        bool, typer.Option("--token", help="Require a token also on loopback, if the machine has other users.")
     ] = False,
     open_: Annotated[bool, typer.Option("--open/--no-open", help="Open a browser.")] = True,
     time_limit: Annotated[float, typer.Option("--time-limit", help="Stop a query after this many seconds.")] = 60.0,

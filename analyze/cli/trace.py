@@ -46,7 +46,7 @@ def trace(
     ] = True,
     critical_path: Annotated[bool, typer.Option("--critical-path", help="Add the critical path.")] = False,
 ) -> None:
-    """Write a run as a Chrome trace for the Perfetto UI. Counter tracks are added. https://ui.perfetto.dev"""
+    """Write a run as a Chrome trace for the Perfetto UI, with counter tracks. https://ui.perfetto.dev"""
     from tempfile import TemporaryDirectory
 
     from analyze.render import to_stdout, visible
