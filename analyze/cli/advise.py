@@ -32,7 +32,7 @@ def advise(
     format: Format = None,
     output: Output = None,
 ) -> None:
-    """List what costs time, the most costly first. Each finding has an upper bound of the savings, evidence and advice."""
+    """List what costs time, the most costly first. Findings have an upper bound of the savings, evidence and advice."""
     form = form_of(format, output)
     found = open_traces(paths, where, profiler).advise(min_pct)
     if form != "table":
