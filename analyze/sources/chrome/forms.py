@@ -1,9 +1,9 @@
-"""Events of a few forms as Arrow batches, without an object for each event.
+"""Convert events of few forms to Arrow batches, without a Python object for each event.
 
-A form is the text of an event without the numbers that change (see `cutting`). Of each, `known_forms` has the row that
-its events make, and which columns of it are which of their numbers; here rows are repeated for the events of a chunk,
-and the numbers put in. An event whose form is seen once is decoded as it is; a chunk that holds anything else than
-events goes the ordinary way as a whole.
+A form is the text of an event without its changing numbers (see `cutting`). `known_forms` has, for each form, the row
+of its events and which columns take which number. Here the rows are repeated for the events of a chunk and the numbers
+filled in. An event whose form occurs once is decoded alone; a chunk with anything but events is left to the JSON
+decoder.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from analyze.sources.chrome.processes import HALVES
 from analyze.sources.chrome.tables import Batches, by_category, category_batch
 
 LEAST = 4 << 20
-"""Bytes of a chunk below which its forms are not worth learning: some 500 take as long as decoding 5 MB."""
+"""Bytes of a chunk from which forms are used: learning 500 forms takes as long as decoding 5 MB."""
 _EVENTS_PER_FORM = 2
-"""On average, below which decoding them is faster."""
+"""Mean events per form from which forms are faster than decoding."""
 _MOST_BYTES = 64 << 20
-"""Of the texts of earlier chunks that are kept."""
+"""Limit in bytes of known forms."""
 
 
 class _Member(NamedTuple):
-    """A form of a chunk, or an event that is decoded as it is."""
+    """A form of a chunk, or an event that is decoded alone."""
 
     ph: str
     cat: str
@@ -46,15 +46,15 @@ class _Member(NamedTuple):
 
 
 _Placed = tuple[str, _Member]
-"""A member, with its category before it."""
+"""Category and member."""
 
 
-class _NotSo(Exception):
-    """The chunk has something that its forms do not tell."""
+class _NeedsDecoder(Exception):
+    """The chunk has something that forms cannot represent."""
 
 
 class Forms:
-    """The forms that were learned from chunks; several threads may use them."""
+    """The forms that were learned from chunks. Thread-safe."""
 
     def __init__(
         self, least: int = LEAST, events_per_form: int = _EVENTS_PER_FORM, most_bytes: int = _MOST_BYTES
@@ -65,9 +65,10 @@ class Forms:
         self._lock = Lock()
 
     def build(self, chunk: bytes, size: int, base_ns: int, tally: Tally) -> Batches | None:
-        """What `build_batches` makes of the events of a chunk of so many bytes, or None for one that is left to it.
+        """Convert the events in the first `size` bytes of a chunk, with the same result as `build_batches`.
 
-        That is one of few bytes, of as many forms as events, or that does not hold just events.
+        Returns None if the JSON decoder must or should read the chunk: it is small, has too many forms, or has
+        something else than events.
         """
         if size < self._least or not _is_utf8(chunk, size):
             return None
@@ -80,14 +81,14 @@ class Forms:
                 self.known = Known()
             try:
                 batches = _batches(self.known, parts, base_ns, own, self._events_per_form)
-            except _NotSo:
+            except _NeedsDecoder:
                 return None
         tally.add(own)
         return batches
 
 
 FORMS = Forms()
-"""Of all traces that this process reads."""
+"""The forms of all traces that this process reads."""
 
 
 def _is_utf8(chunk: bytes, size: int) -> bool:
@@ -103,9 +104,9 @@ def _batches(known: Known, parts: Cut, base_ns: int, tally: Tally, events_per_fo
     known.learn(parts.texts, counts, parts.gap)
     forms = [known.forms.get(text) for text in parts.texts]
     if any(form.ph in HALVES for form in forms if form):
-        raise _NotSo
+        raise _NeedsDecoder
     _check_numbers(parts, forms)
-    # Where each form appears first: its code is the next that was not there yet.
+    # The first event of each form: codes are numbered by first appearance.
     first = np.flatnonzero(np.diff(np.maximum.accumulate(parts.codes), prepend=-1)).tolist()
     members: list[tuple[int, _Member]] = []
     for code, (form, count) in enumerate(zip(forms, counts, strict=True)):
@@ -119,7 +120,7 @@ def _batches(known: Known, parts: Cut, base_ns: int, tally: Tally, events_per_fo
     codes = parts.codes
     alone = np.flatnonzero(np.array([f is None for f in forms])[codes])
     if events_per_form * len(alone) > len(codes):
-        raise _NotSo
+        raise _NeedsDecoder
     if len(alone):
         codes = codes.copy()
         codes[alone] = np.arange(u, u + len(alone))
@@ -129,7 +130,7 @@ def _batches(known: Known, parts: Cut, base_ns: int, tally: Tally, events_per_fo
             for k, (i, e) in enumerate(zip(alone.tolist(), events, strict=True))
         ]
         if any(e.ph in HALVES for e in events):
-            raise _NotSo
+            raise _NeedsDecoder
         members.sort(key=lambda m: m[0])
         by_category(events, tally)
     tables: dict[str, list[_Placed]] = {}
@@ -144,20 +145,20 @@ def _batches(known: Known, parts: Cut, base_ns: int, tally: Tally, events_per_fo
 def _event(parts: Cut, i: int) -> Event:
     event = decode_event(parts.data[parts.starts[i] : parts.starts[i + 1] - parts.gap])
     if event is None:
-        raise _NotSo
+        raise _NeedsDecoder
     return event
 
 
 def _check_numbers(parts: Cut, forms: Sequence[Form | None]) -> None:
-    """Raise _NotSo if an event has other numbers than its form: more, fewer, or a fraction for an integer."""
+    """Raise _NeedsDecoder if an event has more or fewer numbers than its form, or a fraction in place of an integer."""
     expected = np.array([f.numbers if f else -1 for f in forms])[parts.codes]
     if ((expected != np.diff(parts.first)) & (expected >= 0)).any():
-        raise _NotSo
+        raise _NeedsDecoder
     for code, form in enumerate(forms):
         if form and form.integers:
             first = parts.first[np.flatnonzero(parts.codes == code)]
             if any(parts.pointed[first + place].any() for place in form.integers):
-                raise _NotSo
+                raise _NeedsDecoder
 
 
 def _table(
@@ -168,7 +169,7 @@ def _table(
     base_ns: int,
     tally: Tally,
 ) -> pa.RecordBatch:
-    """The rows of a table: of forms and events in the order of their groups, and in each as they stand."""
+    """Return the rows of a table, group by group, in the order of the file within a group."""
     forms = [p for p in members if p[1].event is None]
     alone = [p for p in members if p[1].event is not None]
     rows, places = _rows(known, [m.row for _, m in forms], alone, tally)
@@ -198,9 +199,9 @@ def _table(
         else:
             numbers, null = _mixed(column, places, marks[i], signs[i], row, first, parts, field.name in TIMES)
         if field.type == pa.int32() and np.abs(numbers).max() >= 2**31:
-            raise _NotSo
+            raise _NeedsDecoder
         if field.name == "dur_ns" and negative[i] and numbers.min() < 0:
-            raise _NotSo
+            raise _NeedsDecoder
         columns.append(pa.array(_since(field, numbers, base_ns), field.type, mask=null))
     return pa.RecordBatch.from_arrays(columns, schema=rows.batch.schema)
 
@@ -208,7 +209,7 @@ def _table(
 def _rows(
     known: FormRows | None, places: Sequence[int], alone: Sequence[_Placed], tally: Tally
 ) -> tuple[FormRows, Ints]:
-    """Rows of a table, and where among them are those of forms and then those of events."""
+    """Return rows of a table, and the indices of those of forms and then those of single events."""
     if known is not None and not alone:
         return known, np.array(places, np.int64)
     lost = tally.lost.total()
@@ -216,7 +217,7 @@ def _rows(
     for category, group in groupby(alone, key=lambda p: p[0]):
         batch = category_batch(category, [m.event for _, m in group if m.event is not None], 0, tally)
         if batch is None or tally.lost.total() > lost:  # fewer rows than there are events
-            raise _NotSo
+            raise _NeedsDecoder
         batches.append(batch)
     batch = concat(batches)
     marks = np.full((batch.num_columns, batch.num_rows), NO_MARK, np.int16)
@@ -227,7 +228,7 @@ def _rows(
 
 
 def _constant(field: pa.Field, column: Values, places: Ints, row: npt.NDArray[np.int32], base_ns: int) -> pa.Array:
-    """A column that is the same for all events of a form; `row` is the place of each event's form in `places`."""
+    """Return a column that is constant for each form. `row`: index of each event's form in `places`."""
     null: npt.NDArray[np.bool_] | None = None if column.null is None else column.null[places]
     if null is not None and null.all():
         return no_values(field, len(row))
@@ -235,7 +236,7 @@ def _constant(field: pa.Field, column: Values, places: Ints, row: npt.NDArray[np
     mask = None if null is None or not null.any() else null[row]
     if column.dictionary is None:
         return pa.array(_since(field, values[row], base_ns), field.type, mask=mask)
-    # No other texts than those of the events: the names of kernels are taken from there.
+    # Only texts that occur: kernel names are taken from the dictionary.
     used = np.unique(values if null is None else values[~null])
     indices = np.searchsorted(used, values).astype(np.int32)[row]
     texts = column.dictionary if len(used) == len(column.dictionary) else column.dictionary.take(pa.array(used))
@@ -252,7 +253,7 @@ def _mixed(
     parts: Cut,
     is_time: bool,
 ) -> tuple[Ints, npt.NDArray[np.bool_] | None]:
-    """A column that is a number of some events, with which are NULL; `first` is the first number of each."""
+    """Return a column that is a number for some forms only, and its NULLs. `first`: first number of each event."""
     place = marks[row]
     marked = np.flatnonzero(place >= 0)
     numbers = column.values[places][row].astype(np.int64, copy=False)
@@ -268,19 +269,19 @@ def _numbers(parts: Cut, place: Ints, is_time: bool) -> Ints:
     whole = parts.whole[place]
     if not is_time:
         if parts.pointed[place].any():
-            raise _NotSo
+            raise _NeedsDecoder
         return whole
     exact = parts.exact.all() or parts.exact[place].all()
     if not exact or whole.max() >= MAX_NS // 1000:
-        raise _NotSo
+        raise _NeedsDecoder
     return whole * 1000 + parts.thousandths[place]
 
 
 def _since(field: pa.Field, values: Ints, base_ns: int) -> Ints:
-    """Starts as they are with what is added to each; values of other columns as they are."""
+    """Add `base_ns` to a column of starts; return other columns unchanged."""
     if field.name != "start_ns":
         return values
     starts = values + base_ns
     if np.abs(starts).max() > MAX_NS:
-        raise _NotSo
+        raise _NeedsDecoder
     return starts

@@ -1,9 +1,8 @@
-"""What is known of the forms of events: the rows that their events make, and where in these their numbers stand.
+"""Learn the forms of events: the row of each form, and which columns take which number of an event.
 
-An event of each form, its numbers replaced by marks, goes the ordinary way: through the JSON decoder and `tables`; and
-once more with other marks. Where the two rows that come out differ, and by their marks, a column is a number of the
-text; all else is the same for all events of the form. So whatever the layout of a file, and whatever a version of
-Kineto writes into it, the rows are those that the ordinary way makes.
+Two sample events of each form, with marker numbers in place of its numbers, go through the JSON decoder and `tables`. A
+column in which both rows show their marker takes that number of each event; all others are constant for the form.
+Therefore the rows equal those of the JSON decoder, whatever the layout of the file and the version of Kineto.
 """
 
 from __future__ import annotations
@@ -25,42 +24,42 @@ from analyze.sources.chrome.events import Args, Event, Tally, decode_event
 from analyze.sources.chrome.tables import by_category, category_batch
 
 _GONE = re.compile(rb'": ?+-?+(?=[,}\s])')
-"""What stands before a number that was cut out: JSON has something behind a colon."""
+"""The end of a key whose number was cut out: nothing follows the colon."""
 _MARKS = (1_000_000, 2_000_000)
-"""What the first number of a form is replaced by, the next by one more: they fit into every column."""
+"""Markers of the first number of a form; that of the next is one more. They fit into every column."""
 NO_MARK, _UNCLEAR = -1, -2
-"""In place of a number's: a column is none of the form's numbers, or it cannot be told which."""
+"""In place of the index of a number: a column takes no number, or it is unclear which."""
 TIMES = ("start_ns", "dur_ns")
-"""Columns whose numbers stand in the text as us."""
-_NOT_AS_IT_IS = "memory_device_type"
-"""The one number that is not written into its column, but looked up."""
+"""Columns whose numbers are us in the text."""
+_LOOKED_UP = "memory_device_type"
+"""The only number that is looked up instead of copied to its column."""
 
 
 class Form(NamedTuple):
-    """What is known of the events that leave a text."""
+    """What is known of the events with a text."""
 
     ph: str
     cat: str
     name: str
     numbers: int
-    """How many were cut out of each."""
+    """How many numbers each event has."""
     integers: tuple[int, ...]
-    """Which of them have to be integers but are in no column, by their places."""
+    """Indices of numbers that must be integers but are in no column."""
     row: int = -1
-    """Its row among those of its table; -1 if no table is for it."""
+    """Its row in the `FormRows` of its table; -1 if it has no table."""
     tally: Tally | None = None
-    """What became of each event, if more than that it was read."""
+    """The counts of each event; None if it is simply read."""
 
 
 class Values(NamedTuple):
-    """What a column of a table says of each of its forms."""
+    """A column of a table, with a value for each form."""
 
     values: npt.NDArray[Any]
-    """Numbers, or of texts their places in the dictionary; anything for what is NULL."""
+    """Numbers, or indices of texts in the dictionary; undefined for NULL."""
     null: npt.NDArray[np.bool_] | None
-    """Which are NULL, if any are."""
+    """Mask of NULLs; None if there are none."""
     dictionary: pa.Array | None
-    """Of texts."""
+    """The distinct texts; None for numbers."""
 
 
 class FormRows:
@@ -69,7 +68,7 @@ class FormRows:
     def __init__(self, batch: pa.RecordBatch, marks: npt.NDArray[np.int16], signs: npt.NDArray[np.int16]):
         self.batch = batch
         self.marks = marks
-        """(columns, rows): which of the form's numbers the column is, or NO_MARK."""
+        """Shape (columns, rows): index of the number that the column takes, or NO_MARK."""
         self.signs = signs
 
     @cached_property
@@ -88,7 +87,7 @@ def _values(column: pa.Array) -> Values:
 
 
 class _Learned(NamedTuple):
-    """A form, and an event of it with each set of marks."""
+    """A form, and a sample event with each set of markers."""
 
     text: bytes
     form: Form
@@ -97,19 +96,19 @@ class _Learned(NamedTuple):
 
 
 class Known:
-    """The forms of the chunks that this process has read so far."""
+    """The forms of the chunks that were read so far."""
 
     def __init__(self) -> None:
         self.forms: dict[bytes, Form | None] = {}
-        """None for a text that says nothing of its events: they are decoded one by one."""
+        """By text; None if its events must be decoded one by one."""
         self.seen: set[bytes] = set()
-        """Texts of one event so far."""
+        """Texts that occurred once so far."""
         self.rows: dict[str, FormRows] = {}
         """By table."""
         self.bytes = 0
 
     def learn(self, texts: Sequence[bytes], counts: Sequence[int], gap: int) -> None:
-        """Take note of the texts of a chunk, of which so many events each; they end with `gap` bytes of no event."""
+        """Learn the texts of a chunk. `counts`: events of each. `gap`: bytes at the end of a text that are no event."""
         groups: dict[str, list[_Learned]] = {}
         for text, count in zip(texts, counts, strict=True):
             if text in self.forms:
@@ -162,7 +161,7 @@ class Known:
 
 
 def _marked(text: bytes, gap: int) -> _Learned | None:
-    """What a text says of itself; None if it is no event, or if its numbers are not numbers."""
+    """Return the form of a text; None if it is not an event, or its numbers are not numbers."""
     at = [m.end() for m in _GONE.finditer(text)]
     pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text) - gap], strict=True)]
     events = []
@@ -181,7 +180,7 @@ def _marked(text: bytes, gap: int) -> _Learned | None:
         fields += zip(Args.__struct_fields__, astuple(one.args), astuple(two.args), strict=True)
     for name, value, other in fields:
         if value is not other and value != other:
-            if name == _NOT_AS_IT_IS:
+            if name == _LOOKED_UP:
                 return None
             if isinstance(value, int):
                 integers.append(abs(value) - _MARKS[0])
@@ -189,7 +188,7 @@ def _marked(text: bytes, gap: int) -> _Learned | None:
 
 
 def _compare(one: pa.RecordBatch, two: pa.RecordBatch) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.int16]]:
-    """Where each column of each row has a mark: (columns, rows), and the sign that stood before it."""
+    """Compare the rows of the sample events: the number that each column takes, and its sign; shape (columns, rows)."""
     marks = np.full((one.num_columns, one.num_rows), NO_MARK, np.int16)
     signs = np.ones_like(marks)
     for i, name in enumerate(one.schema.names):
