@@ -187,9 +187,9 @@ def test_chunk_boundaries_lose_no_event(
         )
     )
 
-    packed = path.with_suffix(".json.gz")
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    for file in (path, packed):
+    compressed = path.with_suffix(".json.gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    for file in (path, compressed):
         cut = [read_chunk(c) for c in TraceFile(file, chunk_bytes=chunk).chunks()]
         scanner = Scanner(in_object=True)
         found = [e for c in cut for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
@@ -205,8 +205,8 @@ def test_chunk_boundaries_lose_no_event(
 
 
 def test_chunks_of_a_plain_file_grow_to_twice_their_size(tmp_path: Path) -> None:
-    """From 8 times that size on by an eighth of what is before them, from 16 times on no more; of a packed one, whose
-    bytes go from process to process, they do not."""
+    """From 8 times that size on by an eighth of what is before them, from 16 times on no more. Those of a gzip file do
+    not grow, because their bytes go from process to process."""
     path = tmp_path / "t.json"
     path.write_text(trace(5000))
     size = 1 << 12
@@ -218,9 +218,9 @@ def test_chunks_of_a_plain_file_grow_to_twice_their_size(tmp_path: Path) -> None
         assert abs(length - min(max(at // 8, size), 2 * size)) <= event, at
         at += length
     assert at > 32 * size
-    packed = path.with_suffix(".json.gz")
-    packed.write_bytes(gzip.compress(path.read_bytes()))
-    assert max(len(read_chunk(c)) for c in TraceFile(packed, chunk_bytes=size).chunks()) <= size + event
+    compressed = path.with_suffix(".json.gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    assert max(len(read_chunk(c)) for c in TraceFile(compressed, chunk_bytes=size).chunks()) <= size + event
 
 
 def test_missing_file_is_one_sentence(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ SAMPLE = gzip.decompress((SAMPLES / "resnet18-ncu/torch/rank-0.trace.json.gz").r
 PACKED = gzip.compress(SAMPLE)
 
 
-def unpack(data: bytes, size: int = 100_000) -> tuple[bytes, Gunzip]:
+def decompress(data: bytes, size: int = 100_000) -> tuple[bytes, Gunzip]:
     stream = Gunzip(BytesIO(data))
     out = b""
     while more := stream.read(size):
@@ -31,13 +31,13 @@ def test_whole_members_are_read(size: int) -> None:
     named = BytesIO()
     with gzip.GzipFile("trace.json", "wb", fileobj=named, mtime=0) as f:
         f.write(SAMPLE[100:])
-    out, stream = unpack(gzip.compress(SAMPLE[:100]) + named.getvalue() + b"\0" * 512, size)
+    out, stream = decompress(gzip.compress(SAMPLE[:100]) + named.getvalue() + b"\0" * 512, size)
     assert out == SAMPLE and stream.stopped is None and stream.odd is None
 
 
 def test_every_byte_before_a_truncation_is_read() -> None:
     for cut in (len(PACKED) // 3, len(PACKED) // 2, len(PACKED) - 9, len(PACKED) - 3):
-        out, stream = unpack(PACKED[:cut])
+        out, stream = decompress(PACKED[:cut])
         # zlib itself, fed byte by byte, says how far it can be unpacked.
         assert out == zlib.decompressobj(wbits=31).decompress(PACKED[:cut])
         assert stream.stopped == "the gzip stream is truncated"
@@ -48,8 +48,8 @@ def test_every_byte_before_an_invalid_block_is_read(at: float) -> None:
     # Sound up to there, where a block of the type that deflate reserves begins: its bytes are all of the first part.
     before = SAMPLE[: int(len(SAMPLE) * at)]
     packer = zlib.compressobj(wbits=31)
-    packed = packer.compress(before) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 300_000
-    out, stream = unpack(packed)
+    compressed = packer.compress(before) + packer.flush(zlib.Z_FULL_FLUSH) + b"\xff" * 300_000
+    out, stream = decompress(compressed)
     assert out == before and stream.stopped and "invalid block type" in stream.stopped
 
 

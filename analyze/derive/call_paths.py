@@ -6,25 +6,14 @@ There are thousands of paths where there are millions of calls.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from analyze.derive.nesting import Ints, by_number, dense
 
 
-class Paths(NamedTuple):
-    """Paths in pre-order: each has those below it behind it, up to `last`."""
-
-    parent: Ints
-    """The path above; -1 for a root."""
-    last: Ints
-    """The last path below; its own number if there is none."""
-    depth: Ints
-
-
-def number_paths(parent: Ints, depth: Ints, label: Ints) -> tuple[Ints, Paths]:
-    """Return the path of each of n nodes (-1: none), and the paths.
+def number_paths(parent: Ints, depth: Ints, label: Ints) -> Ints:
+    """Return the path of each of n nodes (-1: none). Paths are numbered in pre-order.
 
     The nodes (all of shape n) have a parent (-1 for a root), a level from 0, and the number of a name. A node of
     depth -1 is on no path; it must be nobody's parent.
@@ -41,18 +30,17 @@ def number_paths(parent: Ints, depth: Ints, label: Ints) -> tuple[Ints, Paths]:
         of[here] = made[-1] + number
         above.append(np.full(len(known), -1) if root else known // labels)
         made.append(made[-1] + len(known))
-    at, paths = _in_pre_order(np.concatenate([np.empty(0, np.int64), *above]), made)
-    return np.append(at, -1)[of], paths
+    at = _in_pre_order(np.concatenate([np.empty(0, np.int64), *above]), made)
+    return np.append(at, -1)[of]
 
 
-def _in_pre_order(parent: Ints, made: list[int]) -> tuple[Ints, Paths]:
-    """Return the number of each path in pre-order, and the paths. Given, those of level i start at made[i]."""
+def _in_pre_order(parent: Ints, made: list[int]) -> Ints:
+    """Return the number of each path in pre-order. The paths of level i start at made[i]."""
     levels = [slice(begin, end) for begin, end in pairwise(made)]
     size = np.ones(len(parent), np.int64)
     for level in levels[:0:-1]:
         np.add.at(size, parent[level], size[level])
     at = np.empty(len(parent), np.int64)
-    depth = np.empty(len(parent), np.int64)
     for number, level in enumerate(levels):
         siblings = level.start + np.argsort(parent[level], kind="stable")
         above = parent[siblings]
@@ -60,7 +48,4 @@ def _in_pre_order(parent: Ints, made: list[int]) -> tuple[Ints, Paths]:
         new = np.append(True, above[1:] != above[:-1])
         inside = begins - np.maximum.accumulate(np.where(new, begins, 0))
         at[siblings] = inside + (at[above] + 1 if number else 0)
-        depth[level] = number
-    order = np.argsort(at)
-    above = np.append(at, -1)[parent[order]]
-    return at, Paths(above, at[order] + size[order] - 1, depth[order])
+    return at

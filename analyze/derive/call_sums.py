@@ -91,7 +91,7 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
             lane = firsts(pid[rows], tid[rows])
             up, last, level = nest(np.cumsum(lane), start[rows], end)
             label = kind[rows] * (len(names) + 1) + name[rows] + 1
-            of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label)[0])
+            of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label))
         return Calls(rows, kind[rows], name[rows], tid[rows], start[rows], end, *of_tree)
 
     return names, trees()

@@ -70,7 +70,7 @@ def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
     parent, last, depth = nest(segments(lane[inner], events.kind[inner]), events.start[inner], end[inner])
     self_ns = self_times(parent, last, events.start[inner], end[inner])
     label = events.kind[inner].astype(np.int64) * (len(names) + 1) + events.name[inner] + 1
-    path = number_paths(parent, np.where(events.kind[inner] == ASYNC, -1, depth), label)[0]
+    path = number_paths(parent, np.where(events.kind[inner] == ASYNC, -1, depth), label)
 
     # Back among all events. What a leaf lies in is open when it begins, or the first to be so of those around it.
     leaf = np.flatnonzero(is_leaf)

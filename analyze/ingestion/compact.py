@@ -43,7 +43,7 @@ def compact(store: Store, jobs: int | None = None) -> Compacted:
                 for run_id, together in todo.items():
                     with store.staging() as staging:
                         sources = [[StagedFile(t, f.ranks, store.fetch(f, staging)) for f in fs] for t, fs in together]
-                        written = merge_groups(sources, staging / "packed", pool)
+                        written = merge_groups(sources, staging / "merged", pool)
                         old = {f.path for _, files in together for f in files}
                         run = msgspec.structs.replace(
                             runs[run_id],

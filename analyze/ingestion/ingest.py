@@ -174,7 +174,7 @@ def _finish_run(
     leave_out_second(run, done)
     stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
     staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
-    return stored, merged(staged, folder / "packed", pool, _MOST_FILES)
+    return stored, merged(staged, folder / "merged", pool, _MOST_FILES)
 
 
 def leave_out_second(run: RunInput, done: list[FileResult]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from analyze.errors import InputError, unreadable
 from analyze.sources import Source, detect, on_disk
 from analyze.sources.base import SourceFile
-from analyze.sources.compressed import is_packed, plain_name, unpacked
+from analyze.sources.compressed import decompressed, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.remote import RawPath, RemotePath, raw_paths
@@ -42,7 +42,7 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
     if source.kind == "chrome_trace":
         from analyze.sources.chrome.metadata import LONGEST_GZIP, read_metadata
 
-        whole = isinstance(path, RemotePath) and is_packed(path) and path.facts().bytes <= LONGEST_GZIP
+        whole = isinstance(path, RemotePath) and is_gzip(path) and path.facts().bytes <= LONGEST_GZIP
         try:
             with on_disk(source.kind, path) if whole else nullcontext(path) as here:
                 info = read_metadata(here).distributed
@@ -56,7 +56,7 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
         from analyze.sources.nsys.reader import read_place
 
-        with on_disk(source.kind, path) as here, unpacked(here, []) as plain:
+        with on_disk(source.kind, path) as here, decompressed(here, []) as plain:
             rank, world_size, job, processes, clock_ns = read_place(plain)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None

@@ -63,8 +63,8 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
         path = folder / f.path
         try:
             there = _is_file(path)
-            if not there and (there := _is_file(packed := path.with_name(f"{path.name}.gz"))):
-                path = packed
+            if not there and (there := _is_file(compressed := path.with_name(f"{path.name}.gz"))):
+                path = compressed
             inside = isinstance(path, RemotePath) or path.resolve().is_relative_to(str(folder.resolve()))
         except OSError as e:  # a name that is too long, a folder that one may not enter
             raise InputError(f"{folder / MANIFEST_NAME}: {printable(path)}: {e.strerror}") from e

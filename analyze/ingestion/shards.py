@@ -235,7 +235,7 @@ def ingest_shard(
                         key=lambda f: f.place,
                     )
                     tables = part.tables.setdefault(run.run_id, {})
-                    for file in _packed(done, staging / f"{at}-packed", pool):
+                    for file in _merged(done, staging / f"{at}-merged", pool):
                         tables.setdefault(file.table, []).append(store.place(run.run_id, file, mark))
                     result.add(mine, [s for s, _ in files_of(plan_of_run, own[at])], done)
                     result.warnings += [f"{problem}; left out" for problem in lost.values()]
@@ -294,7 +294,7 @@ def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path
     )
 
 
-def _packed(done: list[FileResult], folder: Path, pool: Any) -> list[StagedFile]:
+def _merged(done: list[FileResult], folder: Path, pool: Any) -> list[StagedFile]:
     """Merge the Parquet files of some raw files, except those that repeat a rank of a table.
 
     The commit decides which of those counts.

@@ -21,7 +21,7 @@ from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.table_files import TableWriter
 from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
-from analyze.sources.compressed import is_packed
+from analyze.sources.compressed import is_gzip
 from analyze.sources.remote import RemotePath
 from analyze.store.file_digest import file_state, printable_text
 
@@ -109,7 +109,7 @@ def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFil
 
 
 def _is_large(file: SourceFile, size: int) -> bool:
-    return sources.BY_KIND[file.kind].splits and size * (_GZIP_RATIO if is_packed(file.path) else 1) >= _BIG_FILE
+    return sources.BY_KIND[file.kind].splits and size * (_GZIP_RATIO if is_gzip(file.path) else 1) >= _BIG_FILE
 
 
 def pool_map(pool: Executor, jobs: int) -> Mapper:

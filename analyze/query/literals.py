@@ -29,16 +29,3 @@ def of_run(run_id: str) -> str:
 def of_runs(run_ids: Iterable[str]) -> str:
     """A condition that holds for each of some runs, one at least."""
     return f"run_id IN ({', '.join(map(text_literal, run_ids))})"
-
-
-OF_RANKS = "true /* of these ranks */"
-"""Stands in SQL for such a condition as `of_ranks` gives."""
-
-
-def of_ranks(run_ids: Iterable[str], ranks: Iterable[int]) -> str:
-    """A condition that holds for some ranks of runs, one at least, and for few others.
-
-    It says which files need not be read, and of a join, which rows of either side: ranks that are joined say it of one.
-    """
-    numbers = list(ranks)
-    return f"{of_runs(sorted(set(run_ids)))} AND rank BETWEEN {min(numbers)} AND {max(numbers)}"

@@ -74,29 +74,6 @@ def duckdb_limit(connection: duckdb.DuckDBPyConnection) -> float:
     return float(number) * 1024.0 ** " KMGT".index(unit[0].strip("b") or " ")
 
 
-def check_room(
-    connection: duckdb.DuckDBPyConnection, ranks: str, event_bytes: int, alone_bytes: int | None = None
-) -> bool:
-    """Raise InputError if the events of a rank, which are worked on at once in Python, take more than DuckDB may.
-
-    `ranks`: a table with run_id, rank and events. Python's own memory has no limit: the system would end the process.
-    `alone_bytes`: that an event takes where no other ranks are read meanwhile; gives whether that is needed.
-    """
-    limit = duckdb_limit(connection)
-    most = connection.execute(
-        f"SELECT events, run_id, rank FROM {ranks} WHERE events * {event_bytes} > {limit} ORDER BY events DESC LIMIT 1"
-    ).fetchall()
-    for events, run_id, rank in most:
-        least = events * (alone_bytes or event_bytes)
-        if least > limit:
-            taken = f"{least / 1e9:.1f} GB at once, of {limit / 1e9:.1f} GB that there are"
-            raise InputError(
-                f"{run_id}, rank {rank}: out of memory: its {events:,} events take {taken} (${MEMORY_VARIABLE});"
-                " --where selects other ranks"
-            )
-    return bool(most)
-
-
 def spill_folder() -> Path:
     """A new folder. Its maker removes it; those of processes that were killed are removed here.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.compressed import head, is_packed, plain_name, unpacked
+from analyze.sources.compressed import decompressed, head, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
 from analyze.sources.remote import RawPath, fetched
 
@@ -85,7 +85,7 @@ def detect(path: RawPath) -> Source | None:
     if _is_database(path):
         return BY_KIND["nsys_sqlite"]
     for source in SOURCES:
-        if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_packed(path)):
+        if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_gzip(path)):
             continue
         if source.begins is None or source.begins.search(utf8_head(path, _HEAD_BYTES)):
             return source
@@ -127,6 +127,6 @@ def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map)
         yield from module.read(path, report, mapper)
         return
     problems: list[str] = []
-    with unpacked(path, problems) as plain, as_utf8(plain, problems) as text:
+    with decompressed(path, problems) as plain, as_utf8(plain, problems) as text:
         yield from module.read(text, report, mapper)
     report.warnings += problems

@@ -14,21 +14,21 @@ from analyze.sources.remote import RawPath
 _PIECE = 1 << 20
 
 
-def is_packed(path: RawPath) -> bool:
+def is_gzip(path: RawPath) -> bool:
     """Return whether a file is named NAME.gz."""
     return path.suffix.lower() == ".gz"
 
 
 def plain_name(path: RawPath) -> str:
     """Return the name of a file without .gz."""
-    return path.name[:-3] if is_packed(path) else path.name
+    return path.name[:-3] if is_gzip(path) else path.name
 
 
 def head(path: RawPath, size: int) -> bytes:
     """Return the first bytes of a file, uncompressed. Raises InputError."""
     try:
         with path.open("rb") as f:
-            if is_packed(path) and f.read(len(MAGIC)) == MAGIC:
+            if is_gzip(path) and f.read(len(MAGIC)) == MAGIC:
                 f.seek(0)
                 return Gunzip(f).read(size)
             f.seek(0)
@@ -38,25 +38,25 @@ def head(path: RawPath, size: int) -> bytes:
 
 
 @contextmanager
-def unpacked(path: Path, problems: list[str]) -> Iterator[Path]:
+def decompressed(path: Path, problems: list[str]) -> Iterator[Path]:
     """Yield the file itself, or an uncompressed copy in a temporary folder.
 
     Damage of the gzip stream is added to `problems`. Raises InputError that names the original file if it cannot be
     read or there is no space for the copy.
     """
-    if not is_packed(path):
+    if not is_gzip(path):
         yield path
         return
 
-    def unpack(plain: Path) -> None:
-        with path.open("rb") as packed, plain.open("wb") as out:
-            stream = Gunzip(packed)
+    def decompress(plain: Path) -> None:
+        with path.open("rb") as compressed, plain.open("wb") as out:
+            stream = Gunzip(compressed)
             while piece := stream.read(_PIECE):
                 out.write(piece)
         stopped = f"reading stopped early ({stream.stopped})" if stream.stopped else None
         problems.extend(f"{path.name}: {p}" for p in (stopped, stream.odd) if p)
 
-    with stand_in(path, unpack, "cannot be unpacked") as plain:
+    with stand_in(path, decompress, "cannot be decompressed") as plain:
         yield plain
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyze.sources.compressed import head, stand_in, unpacked
+from analyze.sources.compressed import decompressed, head, stand_in
 from analyze.sources.remote import RawPath
 
 _PIECE = 1 << 20
@@ -54,5 +54,5 @@ def as_utf8(path: Path, problems: list[str]) -> Iterator[Path]:
             while piece := text.read(_PIECE):
                 out.write(piece)
 
-    with unpacked(path, problems) as plain, stand_in(path, decode, "cannot be read as UTF-16") as copy:
+    with decompressed(path, problems) as plain, stand_in(path, decode, "cannot be read as UTF-16") as copy:
         yield copy

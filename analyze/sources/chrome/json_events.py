@@ -154,7 +154,7 @@ class TraceFile:
         A chunk begins with the comma after its predecessor: joined, the chunks are the file. A split may be wrong, for
         example if no event ends for long.
         """
-        return self._unpacked() if self._gunzip else self._pieces()
+        return self._decompressed() if self._gunzip else self._pieces()
 
     def _pieces(self) -> Iterator[Piece]:
         end, size = self._raw.tell(), os.fstat(self._raw.fileno()).st_size
@@ -184,7 +184,7 @@ class TraceFile:
                 return begin + cut
             look_back *= 8
 
-    def _unpacked(self) -> Iterator[bytes]:
+    def _decompressed(self) -> Iterator[bytes]:
         rest, new = b"", self._buffer
         self._buffer = b""
         while True:

@@ -21,7 +21,7 @@ NCU = SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv"
 NVPROF = ROOT / "tests" / "data" / "nvprof" / "resnet18_k80_conv_tabs.log"
 
 
-def packed(source: Path, target: Path) -> Path:
+def compressed(source: Path, target: Path) -> Path:
     """A gzip file of what a file holds."""
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(gzip.compress(source.read_bytes()))
@@ -41,10 +41,10 @@ def test_compressed_file_has_the_rows_of_the_plain_one(tmp_path: Path, source: P
     plain = tmp_path / "plain" / source.name
     plain.parent.mkdir()
     shutil.copy(source, plain)
-    file = packed(source, tmp_path / "packed" / f"{source.name}.gz")
+    file = compressed(source, tmp_path / "compressed" / f"{source.name}.gz")
     expected = sql(plain, f"{statement} ORDER BY ALL")
     assert expected and sql(file, f"{statement} ORDER BY ALL") == expected
-    # Found in a folder by its name and beginning, too; a run is called as if it were not packed.
+    # Found in a folder by its name and beginning, too; a run is called as if it were not compressed.
     [run] = discover([file.parent])
     assert run.run_id.rsplit("-", 1)[0] == discover([plain])[0].run_id.rsplit("-", 1)[0]
 
@@ -53,14 +53,14 @@ def test_run_folder_with_compressed_files(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(SAMPLES / "resnet18-1gpu", folder)
     steps = folder / "torch" / "rank-0.step_metrics.csv"
-    packed(steps, steps.with_name(f"{steps.name}.gz"))
+    compressed(steps, steps.with_name(f"{steps.name}.gz"))
     steps.unlink()
     statement = "SELECT step, step_s, images FROM step_metrics ORDER BY step"
     assert sql(folder, statement) == sql(SAMPLES / "resnet18-1gpu", statement) != []
 
 
 def test_truncated_compressed_file_is_named(tmp_path: Path) -> None:
-    file = packed(SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv", tmp_path / "rank-0.ncu.csv.gz")
+    file = compressed(SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv", tmp_path / "rank-0.ncu.csv.gz")
     file.write_bytes(file.read_bytes()[:-2000])
     result = run_cli("query", "runs", file, "-f", "csv")
     assert result.returncode == 0 and "rank-0.ncu.csv.gz: reading stopped early (the gzip stream is truncated)" in (
