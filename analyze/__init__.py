@@ -194,12 +194,13 @@ def compare(
     """
     from analyze.comparison import compare as run_compare
     from analyze.notebook import Answer
+    from analyze.query.engine import Engine
 
     with ExitStack() as stack:
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
         result = run_compare(
             *(
-                side.engines.get(side.selection.narrowed(where, profiler).narrowed(of_side))
+                Engine(side.stores, side.selection.narrowed(where, profiler).narrowed(of_side))
                 for side, of_side in zip(sides, (where_a, where_b), strict=True)
             ),
             level=level,

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
     from analyze.query.engine import Engine
-    from analyze.query.engines import Engines
     from analyze.query.needs import Needs
     from analyze.query.query_files import Query
+    from analyze.store.store import Store
 
 _FEW = 3
 """So many runs are described one by one; more are rows of a table."""
@@ -79,22 +79,23 @@ class Info(NamedTuple):
         return inline.fragment(*_run_elements(self.runs), *said)
 
 
-def inspect(engines: Engines, selection: Selection, folders: Sequence[Path] = ()) -> Info:
+def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Path] = ()) -> Info:
     """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError.
 
     `folders`: further folders of query files.
     """
+    from analyze.query.engine import Engine
     from analyze.query.needs import holdings, needs_of
     from analyze.query.query_files import catalog
 
-    engine = engines.get(replace(selection, profiler=selection.profiler or "all"))
+    engine = Engine(stores, replace(selection, profiler=selection.profiler or "all"))
     held = holdings(engine)
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
     # Of several passes of a workload, a query is asked of one.
-    asked = {q.prefer: engines.get(selection, q).run_ids for q in {q.prefer: q for q in queries}.values()}
+    runs = {p: Engine(stores, replace(selection, prefer=p)).run_ids for p in {q.prefer for q in queries}}
     answered, unanswered = [], []
     for query in queries:
-        lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in asked[query.prefer])))
+        lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in runs[query.prefer])))
         if lacking.groups:
             unanswered.append((query, lacking))
         else:

@@ -13,7 +13,7 @@ from analyze.query.selection import Selection
 
 if TYPE_CHECKING:
     from analyze.query.answer import Answer
-    from analyze.query.engines import Engines
+    from analyze.store.store import Store
 
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "sum": sum,
@@ -25,7 +25,7 @@ AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
 
 
 def pivot(
-    engines: Engines,
+    stores: Sequence[Store],
     query: Query,
     rows: Sequence[str],
     columns: Sequence[str],
@@ -43,6 +43,7 @@ def pivot(
     max) combines them. A cell without any is NULL. Raises InputError.
     """
     from analyze.query.answer import row_answer
+    from analyze.query.engine import Engine
 
     what = f"pivot {query.name}"
     rows, columns = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
@@ -59,7 +60,7 @@ def pivot(
                 raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
     by = tuple(a for a in axes if a not in own)
-    answer = engines.get(replace(selection, by=by), query).query(query, parameters)
+    answer = Engine(stores, replace(selection, by=by, prefer=query.prefer)).query(query, parameters)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")

@@ -16,10 +16,13 @@ if TYPE_CHECKING:
     from analyze.info import Info
     from analyze.ingestion.progress import Counted, Progress
     from analyze.notebook import Answer
+    from analyze.query.engine import Engine
     from analyze.query.query_files import Query
+    from analyze.query.selection import Selection
     from analyze.questions import Queries
     from analyze.report.files import Drawing
     from analyze.report.page import Claim
+    from analyze.store.store import Store
     from analyze.trace.export import Exported
     from analyze.trace.moments import Moment
 
@@ -30,9 +33,9 @@ Paths = str | PathLike[str]
 class Traces:
     """Stores, run folders or raw files, opened for questions. Made by `open`; `where` returns a part of them.
 
-    Questions about the same part share what is computed once. Several threads may ask. Closed at the end of a `with`,
-    by `close`, or when nothing refers to it. Methods return an `Answer`: documented columns with their units, notes,
-    and the rows as Arrow, pandas, polars, Python values or a figure. All raise InputError for bad input.
+    Each question opens a DuckDB of its own, so several threads may ask. Closed at the end of a `with`, by `close`, or
+    when nothing refers to it. Methods return an `Answer`: documented columns with their units, notes, and the rows as
+    Arrow, pandas, polars, Python values or a figure. All raise InputError for bad input.
     """
 
     def __init__(
@@ -44,7 +47,6 @@ class Traces:
         profiler: str | None = None,
     ):
         from analyze.ingestion.cache import open_stores
-        from analyze.query.engines import Engines
         from analyze.query.selection import DEFAULT
         from schemas.urls import as_given
 
@@ -52,9 +54,8 @@ class Traces:
         self._given = list(map(as_given, places))
         self.read_as: list[str] = []
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
-        self.stores, self.warnings = open_stores(places, progress, self.read_as.append)
+        self._stores, self.warnings = open_stores(places, progress, self.read_as.append)
         self.query_folders = tuple(as_paths(queries))
-        self.engines = Engines(self.stores)
         self.selection = DEFAULT.narrowed(where, profiler)
 
     def where(self, condition: str | None = None, profiler: str | None = None) -> Traces:
@@ -68,11 +69,18 @@ class Traces:
         part.selection = self.selection.narrowed(condition, profiler)
         return part
 
+    @property
+    def stores(self) -> list[Store]:
+        """The open stores. Raises ValueError once they are closed."""
+        if not self._stores:
+            raise ValueError("the traces are closed")
+        return self._stores
+
     def close(self) -> None:
-        """Close the stores; there are no questions any more, and rows that were not taken are gone."""
-        self.engines.close()
-        for store in self.stores:
+        """Close the stores, also for the parts that `where` returned."""
+        for store in self._stores:
             store.release()
+        self._stores.clear()
 
     def __enter__(self) -> Traces:
         return self
@@ -110,7 +118,7 @@ class Traces:
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
-        engine = self.engines.get(replace(self.selection, by=by), query)
+        engine = self._engine(replace(self.selection, by=by), query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
             from analyze.report.files import draw
@@ -139,14 +147,14 @@ class Traces:
         """What was found: how the runs were recorded, what they lack, which queries they can answer."""
         from analyze.info import inspect
 
-        return inspect(self.engines, self.selection, self.query_folders)
+        return inspect(self.stores, self.selection, self.query_folders)
 
     def sql(self, statement: str) -> Answer:
         """Answer one SELECT over the tables (`tables` documents them)."""
         from analyze.notebook import Answer
         from analyze.query.needs import NO_RUN
 
-        engine = self.engines.get(self.selection)
+        engine = self._engine(self.selection)
         answer = Answer(engine.sql(statement))
         if not engine.run_ids:  # A row may be there, as of count(*).
             answer.note = NO_RUN
@@ -161,13 +169,13 @@ class Traces:
         """Write the call trees as a flame graph, as `analyze flame`; see `analyze.flame.flame`."""
         from analyze.flame import flame
 
-        return flame(self.engines.get(self.selection), Path(output), tree=tree, time=time)
+        return flame(self._engine(self.selection), Path(output), tree=tree, time=time)
 
     def moment(self, at: str) -> Moment:
         """The place in time that `analyze trace --at` names: gap:3, a finding of `advise`, or ms from the start."""
         from analyze.trace.moments import find_moment
 
-        return find_moment(self.engines.get(self.selection), at)
+        return find_moment(self._engine(self.selection), at)
 
     def plot(
         self,
@@ -265,7 +273,7 @@ class Traces:
         from analyze.pivot import pivot
 
         found = pivot(
-            self.engines, self._find(name), as_names(rows), as_names(columns), value, as_texts(params),
+            self.stores, self._find(name), as_names(rows), as_names(columns), value, as_texts(params),
             agg=agg, filter=filter, selection=self.selection,
         )  # fmt: skip
         return Answer(found)
@@ -279,7 +287,7 @@ class Traces:
         from analyze import advise, health
         from analyze.notebook import Answer
 
-        engine = self.engines.get(self.selection)
+        engine = self._engine(self.selection)
         found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
@@ -301,13 +309,19 @@ class Traces:
         from analyze.trace.export import export
 
         return export(
-            self.engines.get(self.selection),
+            self._engine(self.selection),
             Path(output),
             from_ms=from_ms,
             to_ms=to_ms,
             counters=counters,
             critical_path=critical_path,
         )
+
+    def _engine(self, selection: Selection, query: Query | None = None) -> Engine:
+        """Open an engine for one question, with the pass that a query prefers."""
+        from analyze.query.engine import Engine
+
+        return Engine(self.stores, replace(selection, prefer=query.prefer) if query else selection)
 
     def _find(self, name: str) -> Query:
         from analyze.query.query_files import find

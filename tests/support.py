@@ -17,7 +17,6 @@ import analyze
 from analyze.ingestion.cache import open_stores
 from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
-from analyze.query.engines import Engines
 from analyze.query.query_files import ResultColumn, catalog
 from analyze.query.selection import DEFAULT, Selection
 from schemas.tables import TABLES
@@ -40,15 +39,15 @@ def ask(
 def sql(
     path: Path, statement: str, where: str | None = None, profiler: str | None = None, by: Sequence[str] = ()
 ) -> list[dict[str, Any]]:
-    """Rows of a SELECT, asked as the package asks its own: no DuckDB is made for it, as one is for `traces.sql`."""
+    """Rows of a SELECT, run as SQL of the package: without the process that `traces.sql` starts."""
     selection = replace(DEFAULT.narrowed(where, profiler), by=tuple(by))
-    return opened(path).engines.get(selection).dicts(statement, defining(words(statement.lower())))
+    return Engine(opened(path).stores, selection).dicts(statement, defining(words(statement.lower())))
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:
     """All rows of a store by table, in an order of their own."""
     with analyze.open(store) as traces:
-        engine = traces.engines.get(DEFAULT.narrowed(profiler="all"))
+        engine = Engine(traces.stores, DEFAULT.narrowed(profiler="all"))
         return {t: engine.dicts(f"SELECT * FROM {t} ORDER BY ALL") for t in tables}
 
 
@@ -67,9 +66,9 @@ def _opened(path: Path, *state: object) -> analyze.Traces:
 
 
 @cache
-def sample_engines(name: str) -> Engines:
-    """Those of a sample, or of all with "", that keep what questions share: for tests that ask them all."""
-    return Engines(open_stores([SAMPLES / name])[0])
+def sample_engine(name: str, selection: Selection = DEFAULT) -> Engine:
+    """An engine of a sample, or of all samples with ""; shared, for tests that run many queries."""
+    return Engine(open_stores([SAMPLES / name])[0], selection)
 
 
 class Answered(NamedTuple):
@@ -83,20 +82,15 @@ class Answered(NamedTuple):
 @cache
 def default_answer(sample: str, query: str) -> Answered:
     """The answer of a sample, or of all with "", to a query without parameters."""
-    asked = sample_engines(sample).get(DEFAULT, catalog()[query]).query(catalog()[query])
+    asked = sample_engine(sample, Selection(prefer=catalog()[query].prefer)).query(catalog()[query])
     return Answered(asked.columns, asked.main, asked.rows())
 
 
 @cache
 def grouped_answer(by: tuple[str, ...], query: str) -> Answered:
     """The answer of all samples, of all their passes, in groups."""
-    asked = _grouped_engine(by).query(catalog()[query])
+    asked = sample_engine("", Selection(profiler="all", by=by)).query(catalog()[query])
     return Answered(asked.columns, asked.main, asked.rows())
-
-
-@cache
-def _grouped_engine(by: tuple[str, ...]) -> Engine:
-    return Engine(open_stores([SAMPLES])[0], Selection(profiler="all", by=by))
 
 
 def lines_run(task: Callable[[], object]) -> int:

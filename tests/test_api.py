@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import inspect
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,8 @@ import analyze
 from analyze.cli import main as cli
 from analyze.errors import InputError, MachineError
 from analyze.query.engine import Engine
-from analyze.query.engines import MOST, Engines
 from analyze.query.query_files import find
-from analyze.query.selection import Selection
+from analyze.trace.export import export
 
 ONE, DDP2, DP2 = (SAMPLES / name for name in ("resnet18-1gpu", "resnet18-ddp2", "alexnet-dp2"))
 
@@ -236,33 +234,14 @@ def test_trace_and_plot_return_what_they_wrote(tmp_path: Path) -> None:
     assert left_out.note.startswith("recorded with torch and nsys; using torch only")
 
 
-# --- Engines ---
+# --- Questions ---
 
 
-def test_queries_of_the_same_runs_share_one_engine(tmp_path: Path) -> None:
-    traces = analyze.open(ONE)
-    engine = traces.engines.get()
-    # nvtx prefers another pass and runs wants all: here is one.
-    names = ("ops", "nvtx", "runs", "op-tree", "kernel-share")
-    together = [traces.query(name).dicts() for name in names]
-    assert together == [analyze.open(ONE).query(name).dicts() for name in names]
-    traces.sql("SELECT 1").arrow()
-    traces.advise().arrow()
-    traces.trace(tmp_path / "t.json.gz", critical_path=True)
-    traces.pivot("kernel-share", rows=["name"], value="calls").arrow()
-    analyze.compare(traces, traces)
-    assert [traces.engines.get(query=find(name)) for name in names] == [engine] * len(names)
-    selections = (Selection(by=("model",)), Selection(where=("rank = 0",)), Selection(profiler="torch"))
-    assert len({engine, *map(traces.engines.get, selections)}) == 4
-
-
-def test_queries_of_other_passes_use_another_engine() -> None:
-    """Of a workload with two passes, `runs` wants both: not the engine of those that want one."""
+def test_queries_read_the_passes_that_they_prefer() -> None:
+    """Of a workload with two passes, `runs` reads both and `breakdown` one."""
     traces = analyze.open(DP2)
     assert [traces.query(name).arrow().num_rows for name in ("runs", "breakdown", "runs", "breakdown")] == [2, 2, 2, 2]
     assert set(traces.query("runs").arrow().column("profiler").to_pylist()) == {"torch", "nsys"}
-    both, one = (traces.engines.get(query=find(name)) for name in ("runs", "breakdown"))
-    assert both is not one and not both.note and one.note
     assert traces.query("breakdown").note and not traces.query("runs").note
 
 
@@ -280,50 +259,13 @@ def test_an_answer_outlives_its_traces() -> None:
     assert answer.rows() == analyze.open(ONE).query("kernel-share").rows()
 
 
-def test_few_engines_are_kept() -> None:
-    traces = analyze.open(ONE)
-    old = traces.where("rank < 100").query("kernel-share")
-    engines: weakref.WeakSet[Engine] = weakref.WeakSet()
-    for n in range(3 * MOST):
-        engines.add(traces.engines.get(Selection(where=(f"rank < {n + 1}",))))
-    gc.collect()
-    assert len(engines) == MOST
-    assert old.rows() != []
-
-
-def test_large_engines_are_not_kept() -> None:
-    engines = Engines(analyze.open(ONE).stores, most_bytes=0)
-    first = weakref.ref(engines.get())
-    engine = first()
-    assert engine is not None and engine.query(find("frequent-sequences")).rows() and engine.held_bytes
-    del engine
-    engines.get(Selection(where=("rank = 0",)))
-    gc.collect()
-    assert first() is None
-
-
-def test_engines_are_released_with_the_traces() -> None:
-    traces = analyze.open(ONE)
-    traces.query("ops").arrow()
-    engine = weakref.ref(traces.engines.get())
-    assert engine() is not None
-    gc.collect()
-    gc.disable()
-    try:
-        del traces
-        assert engine() is None
-    finally:
-        gc.enable()
-
-
 def test_closing() -> None:
     with analyze.open(ONE) as traces:
-        open_answer = traces.query("kernel-share")
-        assert traces.query("kernel-share").arrow().num_rows > 0
-    with pytest.raises(ValueError, match="closed"):
-        traces.query("kernel-share").arrow()
-    with pytest.raises(InputError, match="query kernel-share: "):
-        open_answer.rows()
+        part, answer = traces.where("rank = 0"), traces.query("kernel-share")
+    for closed in (traces, part):
+        with pytest.raises(ValueError, match="closed"):
+            closed.query("kernel-share")
+    assert answer.rows(), "its DuckDB is its own"
     traces.close()
 
 
@@ -348,41 +290,25 @@ def test_threads_can_share_traces() -> None:
     assert wrong == []
 
 
-def test_bad_input_leaves_the_engine_as_it_was() -> None:
-    traces = analyze.open(ONE)
-    expected, engine = traces.query("op-tree").dicts(), traces.engines.get()
+def test_queries_after_bad_input() -> None:
+    engine = Engine(analyze.open(ONE).stores)
+    expected = engine.query(find("op-tree")).rows()
     for wrong in ("SELECT colour FROM kernels", "SELEC", "SELECT error(name) FROM kernels"):
         with pytest.raises(InputError):
-            traces.sql(wrong).arrow()
+            engine.sql(wrong).rows()
     with pytest.raises(MachineError, match="No space left"):
-        traces.trace("/dev/full")
-    assert traces.query("op-tree").dicts() == expected and traces.engines.get() is engine
+        export(engine, Path("/dev/full"))
+    assert engine.query(find("op-tree")).rows() == expected
 
 
-@pytest.mark.parametrize("failure", ["interrupted", "out of memory"])
-def test_failed_engine_is_replaced(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
-    """Ctrl-C, or too little memory, may leave a table half-made."""
-    expected = analyze.open(ONE).query("mfu").dicts()
+def test_engine_works_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that could not be computed does not exist, and is computed by the next query."""
+    expected = analyze.open(ONE).query("mfu").rows()
     monkeypatch.setenv("TRACEQUARRY_MEMORY", "500MB")
-    traces, ended = analyze.open(ONE), threading.Event()
-    engine = traces.engines.get()
-
-    def interrupt() -> None:
-        while failure == "interrupted" and not ended.wait(0.1):
-            engine.interrupt()
-
-    other = threading.Thread(target=interrupt)
-    other.start()
-    try:
-        with pytest.raises((duckdb.InterruptException, duckdb.OutOfMemoryException)):
-            if failure == "interrupted":
-                engine.rows("SELECT count(*) FROM range(1000000000) a, range(1000000) b WHERE a.range * b.range = 17")
-            engine.rows("SELECT list(range) FROM range(200000000)")
-    finally:
-        ended.set()
-        other.join()
-    assert not engine.whole and traces.engines.get() is not engine
-    assert traces.query("mfu").dicts() == expected
+    engine = Engine(analyze.open(ONE).stores)
+    with pytest.raises(duckdb.OutOfMemoryException):
+        engine.rows("SELECT list(range) FROM range(200000000)")
+    assert engine.query(find("mfu")).rows() == expected
 
 
 def test_own_blocks_are_read_again(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ DUCKDB = duckdb.connect()
 @pytest.fixture(scope="module")
 def engine() -> Engine:
     made = Engine(analyze.open(SAMPLES / "late-rank").stores)
-    made._make_read(" ".join([*home(), *TABLES]), built_in())
+    made.execute(f"SELECT 1 -- {' '.join([*home(), *TABLES])}", built_in())
     return made
 
 
@@ -265,14 +265,14 @@ def one_kernel(tmp_path: Path) -> Path:
 def test_names_in_strings_and_comments_create_no_view(one_kernel: Path, statement: str) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     engine.sql(statement).rows()
-    assert engine._made - TABLES.keys() == set()
+    assert engine.created - TABLES.keys() == set()
     assert engine.connection.execute(BUILT).fetchall() == [(0,)]
 
 
 def test_used_views_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT count(*) FROM (SELECT * FROM main.Work_Origins)").rows() == [(1,)]
-    assert {"work_origins", "gpu_work"} <= engine._made
+    assert {"work_origins", "gpu_work"} <= engine.created
     # A view that a macro is given by its name.
     assert engine.sql("SELECT count(*) FROM intervals_union('gpu_timeline')").rows() == [(1,)]
     # The view behind a CTE of its name.
@@ -286,7 +286,7 @@ def test_only_used_parts_of_a_block_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_with_previous_end", "track_ns", "ns_on_track"}
-    assert engine._made - TABLES.keys() == {"gpu_tracks", "gpu_timeline", *macros}
+    assert engine.created - TABLES.keys() == {"gpu_tracks", "gpu_timeline", *macros}
 
 
 def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:

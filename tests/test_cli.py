@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from commands import bash, complaints, in_terminal, run_cli, run_python, start_cli
+from commands import bash, complaints, in_terminal, run_cli, start_cli
 from rich.cells import cell_len
 from support import ROOT, SAMPLES, children
 from traces import kernel, write_trace
@@ -59,19 +59,6 @@ def test_signal_ends_a_running_query(number: signal.Signals, tmp_path: Path) -> 
         finally:
             asked.kill()
     assert asked.returncode == 128 + number
-
-
-def test_no_query_starts_after_an_interrupt() -> None:
-    """A page skips a query that fails: after Ctrl-C, none may begin."""
-    code = (
-        "import analyze\nfrom analyze.query import interrupts\n"
-        f"engine = analyze.open({str(ONE)!r}).engines.get()\n"
-        "interrupts.interrupt_all()\n"
-        "try: engine.rows('SELECT 1'), print('not interrupted')\n"
-        "except KeyboardInterrupt: print('interrupted')\n"
-    )
-    result = run_python("-c", code)
-    assert (result.stdout, result.returncode) == ("interrupted\n", 0), result.stderr
 
 
 def test_help_starts_without_the_heavy_packages() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from commands import complaints, run_cli
 from rich.cells import cell_len
-from support import SAMPLES, default_answer, sample_engines
+from support import SAMPLES, default_answer, sample_engine
 from test_communication import collective
 from traces import event, kernel, launch, write_trace
 
@@ -192,5 +192,5 @@ def test_unused_features_are_not_reported_as_missing() -> None:
 @pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])
 def test_contents_of_one_recording(sample: str) -> None:
     """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
-    engine = sample_engines(sample).get(Selection(profiler="all"))
+    engine = sample_engine(sample, Selection(profiler="all"))
     assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())

@@ -22,6 +22,7 @@ from traces import kernel, write_ranks
 
 import analyze
 from analyze.errors import InputError
+from analyze.query.engine import Engine
 
 WRITES = {"os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir"}
 RANKS = 2
@@ -65,7 +66,7 @@ class Bucket(LocalFileSystem):  # type: ignore[misc]
 def held(store: Path | str) -> dict[str, int]:
     """Kernels of a store by name."""
     with analyze.open(store) as traces:
-        return dict(traces.engines.get().rows("SELECT name, count(*) FROM kernels GROUP BY name"))
+        return dict(Engine(traces.stores).rows("SELECT name, count(*) FROM kernels GROUP BY name"))
 
 
 def killed_at(number: int, task: Callable[[], object]) -> bool:

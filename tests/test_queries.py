@@ -15,7 +15,7 @@ from pathlib import Path
 import duckdb
 import pytest
 from commands import run_cli
-from support import ROOT, SAMPLES, ask, grouped_answer, sample_engines
+from support import ROOT, SAMPLES, ask, grouped_answer, sample_engine
 from traces import event, kernel, launch, write_trace
 
 import analyze
@@ -50,7 +50,7 @@ def samples() -> analyze.Traces:
 @pytest.mark.parametrize("query", CATALOG.values(), ids=lambda q: q.name)
 def test_documented_columns_are_the_ones_returned(query: Query) -> None:
     """With every choice of every parameter; `run_group` comes first and is not documented."""
-    engine = sample_engines("late-rank").get()
+    engine = sample_engine("late-rank")
     for choice in [{}] + [{p.name: c} for p in query.params for c in p.choices]:
         sql, values, choices = query.bind(choice)
         # It declares the blocks that it reads, of which the engine has those of other queries, too.
@@ -536,9 +536,8 @@ def test_group_column_may_equal_a_query_column() -> None:
     named = [(query, params, by) for query, params, by in same if by in params.values()]
     once = {(query.name, by, query.result_columns(params)): (query, params, by) for query, params, by in same}
     for sample, asked in (("late-rank", once.values()), ("expert-4gpu", named), ("fsdp-tp-4gpu", named)):
-        traces = sample_engines(sample)
         for query, params, by in asked:
-            answer = traces.get(Selection(by=(by,)), query).query(query, params)
+            answer = sample_engine(sample, Selection(by=(by,), prefer=query.prefer)).query(query, params)
             names = [c.name for c in answer.columns]
             if (rows := answer.rows()) and asked is named:
                 answered.add(query.name)

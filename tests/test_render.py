@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from commands import complaints, in_terminal, run_cli, run_python
 from rich.cells import cell_len
-from support import ROOT, SAMPLES, default_answer, grouped_answer, lines_run, sample_engines
+from support import ROOT, SAMPLES, default_answer, grouped_answer, lines_run, sample_engine
 from traces import kernel, write_trace
 
 import analyze
 from analyze.query.answer import Answer
 from analyze.query.query_files import ResultColumn, catalog
+from analyze.query.selection import Selection
 from analyze.render import formatted, output_format, write
 from analyze.render.layout import table_lines
 from analyze.render.texts import SENTENCES, fitted, middle
@@ -113,7 +114,7 @@ def test_tables_equal_their_snapshots() -> None:
 @cache
 def example(sample: str, name: str, limit: int, **params: str) -> tuple[Answer, list[tuple[Any, ...]]]:
     query = catalog()[name]
-    answer = sample_engines(sample).get(query=query).query(query, params, limit=limit)
+    answer = sample_engine(sample, Selection(prefer=query.prefer)).query(query, params, limit=limit)
     return answer, answer.rows()
 
 
@@ -339,7 +340,7 @@ def test_the_unit_is_at_the_end_of_a_name() -> None:
 
 def test_markdown_has_the_units_of_the_table() -> None:
     query = catalog()["phases"]
-    headings, rows = formatted(sample_engines("resnet18-1gpu").get().query(query))
+    headings, rows = formatted(sample_engine("resnet18-1gpu").query(query))
     assert "cpu (ms)" in headings and len(rows) == 6
 
 

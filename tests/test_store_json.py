@@ -24,6 +24,7 @@ from traces import kernel, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.ingestion import cache
+from analyze.query.engine import Engine
 from analyze.store.cache_folder import cache_folder
 
 TRIED = 25
@@ -114,7 +115,7 @@ def refused(step: Callable[[], Any]) -> bool:
 def ask(place: object) -> None:
     with analyze.open(place) as traces:  # type: ignore[arg-type]
         for table in ("runs", "kernels", "kernel_names"):
-            traces.engines.get().rows(f"SELECT * FROM {table}")
+            Engine(traces.stores).rows(f"SELECT * FROM {table}")
         traces.query("kernel-share").dicts()
 
 

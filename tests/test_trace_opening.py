@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 
 import pytest
 from commands import complaints, run_cli, start_cli
-from support import SAMPLES, ask, sample_engines
+from support import SAMPLES, ask, sample_engine
 from traces import event, kernel, launch, write_trace
 
 from analyze import advise
@@ -183,7 +183,7 @@ def test_at_times_by_hand(tmp_path: Path) -> None:
 
 def test_every_finding_has_a_command_to_open_it() -> None:
     for sample in ("resnet18-1gpu", "late-rank"):
-        engine = sample_engines(sample).get()
+        engine = sample_engine(sample)
         found = advise.advise(engine, min_pct=0)
         assert found
         [(first, last)] = engine.rows("SELECT min(start_ns), max(start_ns + dur_ns) FROM gpu_work")

@@ -14,6 +14,7 @@ from support import SAMPLES, forget
 
 import analyze
 from analyze.errors import InputError
+from analyze.query.engine import Engine
 from analyze.traces import Traces
 
 ASK: dict[str, Callable[[Traces, Path], Any]] = {
@@ -58,7 +59,7 @@ def test_every_damaged_file_is_named(store: Path) -> None:
         data = file.read_bytes()
         damage(file)
         with pytest.raises(InputError) as raised, analyze.open(store) as traces:
-            traces.engines.get().rows(f"SELECT bit_xor(hash(t)) FROM {file.parent.parent.name} t")
+            Engine(traces.stores).rows(f"SELECT bit_xor(hash(t)) FROM {file.parent.parent.name} t")
         assert str(raised.value).startswith(f"{file}: damaged: "), raised.value
         assert str(raised.value).endswith("; ingest its run again with --again")
         file.write_bytes(data)

@@ -139,8 +139,8 @@ def run(arguments: list[str]) -> NoReturn:
 
 def _exit_if_signalled() -> None:
     """Exit for a signal, which DuckDB turns into an error of its own."""
-    if signals.sent:
-        sys.exit(128 + signals.sent[-1])
+    if signals.received:
+        sys.exit(128 + signals.received[-1])
 
 
 def _fail_internally(error: Exception) -> NoReturn:

@@ -14,7 +14,6 @@ from analyze.errors import InputError
 from analyze.query.chosen import whole_limit
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
-from analyze.query.parsed import parsed
 from analyze.query.plain_sql import check_expression, failure, one_select, sentence
 from analyze.query.plain_types import distinct, plain
 from analyze.query.query_files import ResultColumn
@@ -28,26 +27,31 @@ _EMPTY = {"text": "VARCHAR", "id": "VARCHAR", "time": "VARCHAR", "count": "BIGIN
 
 
 class Statement:
-    """A SELECT of this package's own, in the place of a relation.
+    """A SELECT of this package, which DuckDB binds when its rows are read.
 
-    A relation is bound when it is made and again when its rows are taken: a third of the time that a question about a
-    small recording takes. This is bound when its rows are taken.
+    DuckDB binds a relation when it is created and again when its rows are read: that takes a third longer for a small
+    recording.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, sql: str, parameters: object = None):
         self._connection, self._sql, self._parameters = connection, sql, parameters
 
     def limit(self, most: int) -> Statement:
-        """Its first rows."""
+        """Return a statement of the first rows."""
         return Statement(self._connection, f"SELECT * FROM (\n{self._sql}\n) LIMIT {most}", self._parameters)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """All rows as Python values. Raises duckdb.Error."""
-        return self._connection.execute(parsed(self._connection, self._sql), self._parameters).fetchall()
+        """Return all rows as Python values. Raises duckdb.Error."""
+        return self._connection.execute(self._sql, self._parameters).fetchall()
 
     def to_arrow_table(self) -> pa.Table:
-        """All rows as an Arrow table. Raises duckdb.Error."""
-        return self._connection.sql(parsed(self._connection, self._sql), params=self._parameters).to_arrow_table()
+        """Return all rows as an Arrow table. Raises duckdb.Error."""
+        relation = self._connection.sql(self._sql, params=self._parameters)
+        try:
+            # Unlike to_arrow_table, the reader lets Python handle Ctrl-C.
+            return relation.to_arrow_reader().read_all()
+        except OSError as e:  # of DuckDB, after the first rows
+            raise duckdb.Error(str(e)) from e
 
 
 class Answer:

@@ -71,7 +71,7 @@ class Asked:
 
     def __init__(self, query: Query, params: Mapping[str, str], by: Sequence[str]):
         """`by`: columns of `runs`, or `rank`, `node`. Raises InputError for bad parameters."""
-        self.query, self.by = query, by
+        self.query, self.params, self.by = query, params, by
         self.sql, self._values, self._choices = query.bind(dict(params))
         self.uses = query.used(self._choices)
         """The blocks that its SQL reads."""

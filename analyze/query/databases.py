@@ -41,7 +41,7 @@ class Database:
         _lock(self.connection)
 
     def close(self) -> None:
-        """Close the connection and, if it is the first one, drop the tables."""
+        """Close the connection and drop the tables."""
         self.connection.close()
         self._at_end()
 

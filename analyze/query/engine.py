@@ -1,25 +1,22 @@
-"""DuckDB over stores: the blocks, and the answer to a query."""
+"""A DuckDB over the selected runs of stores, which answers queries."""
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from functools import partial, wraps
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
 import duckdb
 
-from analyze.errors import InputError, ReportedError
-from analyze.query import interrupts, sql_process
+from analyze.errors import InputError
+from analyze.query import sql_process
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
 from analyze.query.chosen import Asked, Chosen, whole_limit
 from analyze.query.databases import Database, ReadOnlyDatabase
-from analyze.query.literals import literal_path
-from analyze.query.parsed import parsed
 from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.recordings import Recordings
@@ -31,48 +28,25 @@ from analyze.store.store import Store
 from schemas.tables import TABLES
 
 _STORED = TABLES.keys() - {"runs"}
-"""Tables of which an engine makes a view when something reads them."""
+"""Stored tables, of which an engine creates a view when SQL first reads them."""
 _LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _one_at_a_time(ask: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
-    """Let one thread ask an engine; what fails for another reason than its SQL may leave a block half-made."""
-
-    @wraps(ask)
-    def alone(self: Engine, *args: P.args, **options: P.kwargs) -> T:
-        with self.asking():
-            try:
-                return ask(self, *args, **options)
-            except BaseException as e:
-                cause = e.__cause__ if isinstance(e, ReportedError) else e
-                if not isinstance(cause, duckdb.ProgrammingError | duckdb.DataError | None):
-                    self.whole = False
-                raise
-
-    return alone
-
-
 class Engine:
-    """The tables of one or several stores, in a DuckDB (`analyze.query.databases`).
+    """The tables of the selected runs and ranks, in a DuckDB of its own (`analyze.query.databases`).
 
-    SQL of unknown origin runs in a process of its own (`analyze.query.sql_process`), in an engine that is `read_only`.
-
-    Only the runs and ranks of `selection` exist, and every answer has its groups.
+    Stored tables and the views, tables and macros of blocks are created when SQL first reads them. One thread uses an
+    engine; another thread opens another one. SQL that users write runs in a process of its own
+    (`analyze.query.sql_process`), in an engine that is `read_only`.
     """
 
-    def __init__(
-        self,
-        stores: Sequence[Store],
-        selection: Selection = DEFAULT,
-        read_only: bool = False,
-    ):
+    def __init__(self, stores: Sequence[Store], selection: Selection = DEFAULT, read_only: bool = False):
         self.stores = list(stores)
         self.selection = selection
-        self.lock = threading.RLock()
-        """Held while the connection works: it refuses a second thread."""
+        self.created: set[str] = set()
+        """Names of the stored tables and parts of blocks that exist in the DuckDB."""
         self._read_only = read_only
         files = None
         if read_only:
@@ -82,63 +56,25 @@ class Engine:
         self._recordings = Recordings(stores, selection, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         try:
-            self._database = ReadOnlyDatabase(files) if files else Database(self._files(), systems.values())
-            self.connection = self._database.connection
+            self._database = (
+                ReadOnlyDatabase(files) if files else Database(self._recordings.readable_files(), systems.values())
+            )
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._recordings}: {sentence(e)}") from e
-        self._made: set[str] = set()
-        """Names of the views and macros that exist."""
-        self.whole = True
-        """False once a block may be incomplete: further questions need another engine."""
-        interrupts.note(self)
+        self.connection = self._database.connection
         self._recordings.select(self.connection)
 
-    def _files(self) -> set[str]:
-        """The Parquet files of the stores, `store.json` not among them."""
-        files = {file for table in TABLES for found in self._recordings.files(table).values() for file in found}
-        # A file whose name reads as a pattern is opened under its name, too.
-        return files | {literal_path(f) for f in files}
-
     def close(self) -> None:
-        """Close the connection; rows of answers that were not taken cannot be taken any more."""
-        with self.lock:
-            self._database.close()
+        """Close the DuckDB. Rows of answers that were not read are lost."""
+        self._database.close()
 
-    def interrupt(self) -> None:
-        """End what it works on, from another thread: that raises InputError."""
-        with suppress(duckdb.ConnectionException):  # closed meanwhile
-            self.connection.interrupt()
-
-    @contextmanager
-    def asking(self) -> Iterator[None]:
-        """While it is asked, or rows are taken. Raises InputError for a stored file that cannot be read."""
-        with self.lock, naming_files(lambda: (self.connection, self._recordings.read())):
-            interrupts.end_if_told()
-            yield
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        """For `execute`, the rows of which are in the way of any other question until the last is taken."""
-        with self.asking():
-            try:
-                yield
-            finally:
-                self.connection.abort()
-
-    @property
-    def held_bytes(self) -> int:
-        """Memory of the tables that were made here; 0 while they are worked with."""
-        if not self.lock.acquire(blocking=False):
-            return 0
-        try:
-            held = "SELECT memory_usage_bytes FROM duckdb_memory() WHERE tag = 'IN_MEMORY_TABLE'"
-            return sum(size for (size,) in self._recordings.execute(held).fetchall())
-        finally:
-            self.lock.release()
+    def reading(self) -> AbstractContextManager[None]:
+        """Raise InputError that names the file, if a stored file cannot be read within."""
+        return naming_files(lambda: (self.connection, self._recordings.read()))
 
     @property
     def run_ids(self) -> list[str]:
-        """The runs that exist here."""
+        """The selected runs."""
         return self._recordings.run_ids
 
     @property
@@ -151,34 +87,33 @@ class Engine:
         """Which passes were excluded, in a sentence."""
         return self._recordings.note
 
-    def _make_read(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
-        """Make what SQL reads, unless it is there: stored tables, and of the blocks that it uses, with their own."""
+    def _create(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
+        """Create what SQL reads and does not exist: stored tables, and parts of the blocks that it uses."""
         read = parts(blocks(uses, folders), sql)
-        for table in sorted(_STORED & words(sql).union(*(part.words for part in read))):
-            if table not in self._made:
-                self._recordings.create_view(table)
-                self._made.add(table)
+        for table in sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created):
+            self._recordings.create_view(table)
+            self.created.add(table)
         for part in read:
-            if part.name not in self._made:
-                self._make(part)
-                self._made.add(part.name)
+            if part.name not in self.created:
+                self._create_part(part)
+                self.created.add(part.name)
 
-    def _make(self, part: Part) -> None:
+    def _create_part(self, part: Part) -> None:
         block = part.block
+        what = f"block {block.name}"
+        statements: Sequence[str | duckdb.Statement] = [part.sql]
         if not block.built_in:
-            what = f"block {block.name}"
             check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
             statements = self._checked(block.sql, partial(block_statements, self.connection, block.sql, what))
         try:
             if block.create is not None:
                 block.create(self.connection, block.name)
             else:
-                for statement in [parsed(self.connection, part.sql)] if block.built_in else statements:
+                for statement in statements:
                     self.connection.execute(statement)
         except duckdb.Error as e:
-            raise InputError(f"{self._recordings if block.create else f'block {block.name}'}: {sentence(e)}") from e
+            raise InputError(f"{self._recordings if block.create else what}: {sentence(e)}") from e
 
-    @_one_at_a_time
     def query(
         self,
         query: Query,
@@ -188,79 +123,81 @@ class Engine:
         select: Sequence[str] = (),
         only: Mapping[str, str] | None = None,
     ) -> Answer:
-        """Answer a query; with `select`, only these columns, in this order; with `only`, only such rows.
+        """Answer a query. `select`: only these columns, in this order. `only`: rows with these values.
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        asked = Asked(query, params or {}, self.selection.by)
+        bound = Asked(query, params or {}, self.selection.by)
         chosen = Chosen(sort, whole_limit(limit), tuple(select), only or {})
-        asked.check(chosen)
-        sql, values = asked.statement(chosen)
-        built_in, what = query.path.is_relative_to(BUILT_IN.parent), f"query {query.name}"
-        if not built_in and not self._read_only:
-            rows = self._in_process(what, query=query.path, params=params or {}, chosen=chosen._asdict())
-            return self._answer(asked, chosen, rows, what)
-        if not built_in:
-            check_declared(names_in(self.connection, asked.sql, what), asked.uses, what)
-        self._make_read(sql, asked.uses, [query.path.parent.parent])
-        if built_in:
-            return self._answer(asked, chosen, Statement(self.connection, sql, _bound(values)), what)
-        statement = self._checked(sql, partial(check_select, self.connection, sql, what))
-        return self._answer(asked, chosen, self._run(statement, values, what), what)
-
-    def _answer(
-        self, asked: Asked, chosen: Chosen, result: duckdb.DuckDBPyRelation | Statement | ProcessRows, what: str
-    ) -> Answer:
-        answer = Answer(asked.columns(chosen), result, what, self._database, self.note, self.asking)
-        answer.main = asked.main(chosen)
+        bound.check(chosen)
+        with self.reading():
+            result = self._result(bound, chosen, f"query {query.name}")
+        columns = bound.columns(chosen)
+        answer = Answer(columns, result, f"query {query.name}", self._database, self.note, self.reading)
+        answer.main = bound.main(chosen)
         return answer
 
-    def _in_process(self, what: str, **asked: Any) -> ProcessRows:
-        """Ask a process of its own about the runs and ranks that exist here."""
-        return ProcessRows(sql_process.request(self.stores, self.selection, **asked), what)
+    def _result(self, bound: Asked, chosen: Chosen, what: str) -> duckdb.DuckDBPyRelation | Statement | ProcessRows:
+        """Return what computes the rows of a query. `what` names it in errors."""
+        path, (sql, values) = bound.query.path, bound.statement(chosen)
+        if path.is_relative_to(BUILT_IN.parent):
+            self._create(sql, bound.uses)
+            return Statement(self.connection, sql, _bound(values))
+        if not self._read_only:
+            return self._in_process(what, query=path, params=bound.params, chosen=chosen._asdict())
+        check_declared(names_in(self.connection, bound.sql, what), bound.uses, what)
+        self._create(sql, bound.uses, [path.parent.parent])
+        return self._run(self._checked(sql, partial(check_select, self.connection, sql, what)), values, what)
 
-    @_one_at_a_time
-    def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-        """Run SQL of this package's own, which reads the blocks `uses`; within `alone`. Raises duckdb.Error."""
-        self._make_read(sql, uses)
-        return self.connection.execute(sql)
-
-    @_one_at_a_time
-    def rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
-        """All rows of what `execute` runs. Raises duckdb.Error."""
-        return self.execute(sql, uses).fetchall()
-
-    @_one_at_a_time
-    def dicts(self, sql: str, uses: Iterable[str] = ()) -> list[dict[str, Any]]:
-        """As `rows`, each by the names of the columns. Raises duckdb.Error."""
-        found = self.execute(sql, uses)
-        names = [name for name, *_ in found.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
-
-    @_one_at_a_time
     def sql(self, sql: str) -> Answer:
-        """Answer one SELECT over the tables and what the blocks define, which need not be declared.
+        """Answer one SELECT over the tables and blocks, which need not be declared.
 
         Raises InputError for anything else and for errors in it.
         """
-        if not self._read_only:
-            rows = self._in_process("SQL", sql=sql)
-            return Answer(tuple(rows.columns), rows, "SQL", self._database, self.note, self.asking)
-        names = names_in(self.connection, sql, "SQL")
-        self._make_read(" ".join(names), defining(names))
-        statement = self._checked(sql, partial(check_select, self.connection, sql, "SQL"))
-        result = self._run(statement, {}, "SQL")
-        types = zip(result.columns, result.types, strict=True)
-        columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-        return Answer(columns, result, "SQL", self._database, self.note, self.asking)
+        with self.reading():
+            if not self._read_only:
+                rows = self._in_process("SQL", sql=sql)
+                return Answer(tuple(rows.columns), rows, "SQL", self._database, self.note, self.reading)
+            names = names_in(self.connection, sql, "SQL")
+            self._create(" ".join(names), defining(names))
+            statement = self._checked(sql, partial(check_select, self.connection, sql, "SQL"))
+            result = self._run(statement, {}, "SQL")
+            types = zip(result.columns, result.types, strict=True)
+            columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
+            return Answer(columns, result, "SQL", self._database, self.note, self.reading)
+
+    def _in_process(self, what: str, **request: Any) -> ProcessRows:
+        """Run SQL that a user wrote in a process of its own, over the same runs and ranks."""
+        return ProcessRows(sql_process.request(self.stores, self.selection, **request), what)
+
+    def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
+        """Run SQL of this package, which reads the blocks `uses`. Read its rows before the next call.
+
+        Raises duckdb.Error.
+        """
+        with self.reading():
+            self._create(sql, uses)
+            return self.connection.execute(sql)
+
+    def rows(self, sql: str, uses: Iterable[str] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of what `execute` runs. Raises duckdb.Error."""
+        with self.reading():
+            return self.execute(sql, uses).fetchall()
+
+    def dicts(self, sql: str, uses: Iterable[str] = ()) -> list[dict[str, Any]]:
+        """Return rows as `rows` does, each by the names of the columns. Raises duckdb.Error."""
+        with self.reading():
+            found = self.execute(sql, uses)
+            names = [name for name, *_ in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
     def _checked(self, sql: str, check: Callable[[Collection[str]], T]) -> T:
-        """Check SQL of unknown origin. All stored tables exist for it where it lists tables or names an unknown one, so
-        that the error can say which there are."""
+        """Check SQL that a user wrote. If it lists tables or names an unknown one, create all stored tables: the error
+        suggests some."""
         if not _LISTS_TABLES.search(sql):
             with suppress(InputError):
-                return check({"runs", *(_STORED & self._made)})
-        self._make_read(" ".join(_STORED), ())
+                return check({"runs", *(_STORED & self.created)})
+        self._create(" ".join(_STORED), ())
         return check(TABLES)
 
     def _run(self, statement: duckdb.Statement, values: dict[str, Any], what: str) -> duckdb.DuckDBPyRelation:
@@ -271,5 +208,5 @@ class Engine:
 
 
 def _bound(values: dict[str, Any]) -> dict[str, Any] | None:
-    """Parameters of a statement, numbers as BIGINT: a small one would be INTEGER, and a thousand times it overflow."""
+    """Return parameters of a statement, whole numbers as BIGINT: as INTEGER, a multiple could overflow."""
     return {n: duckdb.Value(v, duckdb.sqltypes.BIGINT) if isinstance(v, int) else v for n, v in values.items()} or None

@@ -314,6 +314,12 @@ class Recordings:
             if found:
                 yield store, run_id, found
 
+    def readable_files(self) -> set[str]:
+        """Return the Parquet files of all tables, which DuckDB may open."""
+        files = {file for table in TABLES for found in self.files(table).values() for file in found}
+        # DuckDB opens a file whose name reads as a pattern under its name, too.
+        return files | {literal_path(f) for f in files}
+
     def name(self, file: str) -> str:
         """Return what DuckDB opens a file by."""
         return literal_path(file) if self._file_system is None else self._file_system.add(file, self._systems.get(file))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError, InternalError, MachineError, ReportedError
-from analyze.query import interrupts, spill
+from analyze.query import spill
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
 from analyze.query.selection import Selection
@@ -55,7 +55,6 @@ class ProcessRows:
         assert self._process.stdin and self._process.stdout and self._process.stderr
         self._listening = threading.Thread(target=_read_all, args=(self._process.stderr, self._said), daemon=True)
         self._listening.start()
-        interrupts.note(self)
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
             self._process.stdin.flush()
@@ -64,10 +63,6 @@ class ProcessRows:
             raise self._failed() from None
         self.columns = [ResultColumn(f.name, f.metadata[UNIT].decode(), "") for f in self._stream.schema]
         self._types: list[str] = [f.metadata[TYPE].decode() for f in self._stream.schema]
-
-    def interrupt(self) -> None:
-        """End the process, from any thread."""
-        self._process.kill()
 
     def limit(self, most: int) -> FirstRows:
         """Return the first rows only; the process computes no more than they need."""
@@ -117,7 +112,6 @@ class ProcessRows:
 
     def _failed(self) -> ReportedError:
         """Return why the process ended, in a sentence."""
-        interrupts.end_if_told()
         code = self._process.wait()
         self._listening.join()
         said = b"".join(self._said).decode("utf-8", "replace").strip()

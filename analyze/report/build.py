@@ -16,7 +16,6 @@ from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
 from analyze.query.engine import Engine
-from analyze.query.engines import Engines
 from analyze.query.literals import of_run, of_runs
 from analyze.query.needs import lacks
 from analyze.query.query_files import Query, find
@@ -60,9 +59,9 @@ class Report:
         self.selection = replace(selection, by=())
         self.progress: Counted = progress or (lambda done, total, name: None)
         self.links = links
-        self.engines = Engines(stores)
-        self.engine: Engine = self.engines.get(self.selection)
+        self.engine = Engine(stores, self.selection)
         """The engine without groups."""
+        self._engines = {self.selection: self.engine}
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         if not self.engine.run_ids:
@@ -75,7 +74,8 @@ class Report:
 
     def close(self) -> None:
         """Close the engines."""
-        self.engines.close()
+        for engine in self._engines.values():
+            engine.close()
 
     def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
         """Return the answer to a query, computed once. A query whose data was not recorded is not run."""
@@ -90,7 +90,11 @@ class Report:
         if by and self.engine.run_ids:
             # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
             selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
-        engine = self.engines.get(selection, query)
+        if self.engine.note:  # otherwise no pass is excluded, whichever a query prefers
+            selection = replace(selection, prefer=query.prefer)
+        if selection not in self._engines:
+            self._engines[selection] = Engine(self.stores, selection)
+        engine = self._engines[selection]
         if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))

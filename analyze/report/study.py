@@ -15,6 +15,7 @@ from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.answer import create_table
 from analyze.query.databases import empty_database
+from analyze.query.engine import Engine
 from analyze.query.plain_sql import check_select, sentence
 from analyze.query.query_files import Query, ResultColumn, find
 from analyze.query.selection import Selection
@@ -103,7 +104,7 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
         """Fill in figure and table of a part."""
-        engine = self.engines.get(self._selected(declaration), query)
+        engine = Engine(self.stores, replace(self._selected(declaration), prefer=query.prefer if query else None))
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )

@@ -1,4 +1,4 @@
-"""A cache of open reports and engines."""
+"""A cache of open reports."""
 
 from __future__ import annotations
 
@@ -6,36 +6,28 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from analyze.errors import InputError
-from analyze.query.engine import Engine
 from analyze.report.build import Report
 
-A = TypeVar("A", Report, Engine)
+Key = TypeVar("Key", bound=Hashable)
 
 
-class Recent(Generic[A]):
-    """Reports or engines, cached by key; the least recently used is closed beyond `most`."""
+class RecentReports(Generic[Key]):
+    """Reports, cached by key; the least recently used is closed beyond `most`."""
 
-    def __init__(self, make: Callable[..., A], most: int):
-        self._make: Callable[..., A] = make
+    def __init__(self, make: Callable[[Key], Report], most: int):
+        self._make = make
         self._most = most
-        self._open: dict[tuple[Hashable, ...], A] = {}
+        self._open: dict[Key, Report] = {}
 
     @contextmanager
-    def lend(self, *key: Hashable) -> Iterator[A]:
-        """Lend the one for a key, made if it is not cached. After an error that is not the user's it is closed."""
-        lent = self._open.pop(key, None) or self._make(*key)
-        whole = False
+    def lend(self, key: Key) -> Iterator[Report]:
+        """Lend the report for a key, built if it is not cached. After an error it is closed."""
+        report = self._open.pop(key, None) or self._make(key)
         try:
-            yield lent
-            whole = True
-        except InputError:
-            whole = getattr(lent, "whole", True)
+            yield report
+        except BaseException:
+            report.close()
             raise
-        finally:
-            if whole:
-                self._open[key] = lent
-            else:
-                lent.close()
-            while len(self._open) > self._most:
-                self._open.pop(next(iter(self._open))).close()
+        self._open[key] = report
+        while len(self._open) > self._most:
+            self._open.pop(next(iter(self._open))).close()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +30,7 @@ from analyze.report.page import Part, command_line, environment, filled_sql, scr
 from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
 from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
-from analyze.serve.recent import Recent
+from analyze.serve.recent import RecentReports
 from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
@@ -97,8 +98,7 @@ class Site:
         """`folder`: for answers as files; by default a temporary one."""
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
         self._selection = selection
-        self._reports: Recent[Report] = Recent(self._report, 2)
-        self._engines: Recent[Engine] = Recent(self._engine, 4)
+        self._reports = RecentReports(self._report, 2)
         self._environment = environment(HERE)
         self._environment.globals |= {"asset": self._address_of_asset, "cut": cut, "label": label}
         self._own_folder = None if folder else TemporaryDirectory(prefix="tracequarry-")
@@ -111,8 +111,9 @@ class Site:
         links = Addresses(page, self._folders)
         return Report(self._stores, self._paths, page.narrow(self._selection), links=links)
 
-    def _engine(self, selection: Selection) -> Engine:
-        return Engine(self._stores, selection)
+    def _engine(self, selection: Selection) -> AbstractContextManager[Engine]:
+        """Open an engine for one answer."""
+        return closing(Engine(self._stores, selection))
 
     def _selected(self, asked: Question) -> Selection:
         """What a query reads."""
@@ -129,11 +130,8 @@ class Site:
     @cached_property
     def runs(self) -> list[str]:
         """Return the ids of all runs."""
-        engine = Engine(self._stores, replace(self._selection, prefer="all"))
-        try:
+        with self._engine(replace(self._selection, prefer="all")) as engine:
             return sorted(engine.run_ids)
-        finally:
-            engine.close()
 
     # --- the report -----------------------------------------------------------------------------------------------
 
@@ -218,7 +216,7 @@ class Site:
         query = find(name, self._folders)
         asked = Question.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
-        with self._engines.lend(self._selected(asked)) as engine:
+        with self._engine(self._selected(asked)) as engine:
             answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
             rows = Rows.of(answer)
             notes = [answer.note] if answer.note else []
@@ -250,7 +248,7 @@ class Site:
         """The answer to a query as a file, which whoever sends it removes."""
         query = find(name, self._folders)
         asked = Question.of(query, given)
-        with self._engines.lend(self._selected(asked)) as engine:
+        with self._engine(self._selected(asked)) as engine:
             answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
             return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
@@ -271,7 +269,7 @@ class Site:
     def sql(self, given: Mapping[str, str]) -> str:
         """The answer to a SELECT."""
         selection, statement = PageSelection.of(given).narrow(self._selection), given.get("statement", "")
-        with self._engines.lend(selection) as engine:
+        with self._engine(selection) as engine:
             answer = engine.sql(statement)
             taken = answer.rows(MOST_SQL_ROWS + 1)
         notes = [answer.note] if answer.note else []
@@ -286,7 +284,7 @@ class Site:
     def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a SELECT as a file, which whoever sends it removes."""
         selection = PageSelection.of(given).narrow(self._selection)
-        with self._engines.lend(selection) as engine:
+        with self._engine(selection) as engine:
             answer = engine.sql(given.get("statement", ""))
             return saved(answer, form, str(self.folder), f"write it with analyze sql ... -o rows.{form}")
 

@@ -82,7 +82,7 @@ def export(
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise InputError(f"trace: --from-ms {from_ms:g} is not before --to-ms {to_ms:g}")
     try:
-        with engine.alone():
+        with engine.reading():
             scope = _scope(engine, from_ms or 0.0, to_ms)
             with _writing(output) as file:
                 return _write(scope, file, counters, critical_path)
