@@ -17,7 +17,7 @@ _MAX_NAME_BYTES = 200  # file systems allow 255, and the temporary file has a lo
 
 
 def is_file(path: Path) -> bool:
-    """Whether a file exists. Raises OSError where that is unknown, as in a folder without permission.
+    """Return whether a file exists. Raises OSError if that is unknown, as in a folder without permission.
 
     Path.is_file() raises OSError or RuntimeError, or returns False, depending on the version of Python.
     """
@@ -25,7 +25,7 @@ def is_file(path: Path) -> bool:
 
 
 def is_dir(path: Path) -> bool:
-    """Whether a folder exists. Raises OSError as `is_file`."""
+    """Return whether a folder exists. Raises OSError as `is_file`."""
     return stat.S_ISDIR(_mode(path))
 
 

@@ -89,7 +89,7 @@ def _rule(kind: str, table: dict[str, Any]) -> Rule:
 
 @lru_cache(maxsize=1 << 16)
 def _rank(kind: str, word: str) -> int:
-    """Index of the first rule that matches a qualified identifier; the number of rules if none does."""
+    """Return the index of the first rule that matches a qualified identifier; the number of rules if none does."""
     table = rules()[kind]
     return next((rank for rank, rule in enumerate(table) if rule.pattern.search(word)), len(table))
 
@@ -159,7 +159,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*")
 
 
 def _words(head: str) -> set[str]:
-    """The qualified identifiers of a head, which the rules are searched in."""
+    """Return the qualified identifiers of a head; rules are matched against them."""
     return set(_IDENTIFIER.findall(head))
 
 
@@ -184,7 +184,7 @@ _OPERATION = re.compile(r"std::(plus|minus|multiplies|divides|negate|maximum|min
 
 
 def _head(name: str) -> str:
-    """The name before its call arguments, without anonymous namespaces but with template arguments."""
+    """Return the name before its call arguments, without anonymous namespaces but with template arguments."""
     text = name.strip()
     # Check for rare parts first: the regexes take 20 times as long.
     if "[clone " in text or text.endswith(".kd"):
@@ -229,7 +229,7 @@ def _short_name(head: str) -> str:
 
 
 def _strip_brackets(head: str) -> tuple[str, str]:
-    """The head without anything in brackets, and the text of its last template argument list."""
+    """Return the head without anything in brackets, and the text of its last template argument list."""
     plain: list[str] = []
     arguments = ""
     depth = end = opened = 0
@@ -264,7 +264,7 @@ def _functor(arguments: str) -> str | None:
 
 
 def _mangled_name(head: str) -> str:
-    """The last component of an Itanium-mangled name; the whole name if that cannot be parsed."""
+    """Return the last component of an Itanium-mangled name; the whole name if that cannot be parsed."""
     at = 3 if head.startswith("_ZN") else 2
     part = ""
     while length := re.match(r"[1-9]\d{0,3}", head[at : at + 4]):

@@ -47,7 +47,7 @@ RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a text can be a run id: the name of a folder, not a path."""
+    """Return whether a text can be a run id: the name of a folder, not a path."""
     return RUN_ID.fullmatch(text) is not None
 
 

@@ -27,7 +27,7 @@ STEP_METRICS_CSV = tuple(c.name for c in TABLES["step_metrics"].columns if c.nam
 
 
 def arrow_schema(table: str) -> pa.Schema:
-    """Arrow schema of a table; strings are dictionary<int32, string>."""
+    """Return the Arrow schema of a table; strings are dictionary<int32, string>."""
     import pyarrow as pa
 
     types = {"string": pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_(), "double": pa.float64()}

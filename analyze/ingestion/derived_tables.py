@@ -1,4 +1,4 @@
-"""Derived tables of the ranks of a raw file, written beside its other tables."""
+"""Derive tables of the ranks of a raw file and write them next to its other tables."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def with_kernel_names(read: Read) -> Read:
 
 
 def _read(path: Path | None, table: str, columns: Iterable[str]) -> pa.Table:
-    """Columns of a Parquet file; without one, of no rows."""
+    """Read columns of a Parquet file; without a file, no rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TABLES = {"kernels": "name", "memcpys": "kind", "memsets": "dst_memory"}
-"""Tables of GPU work, and the column that says what a row is."""
+"""Tables of GPU work, and the column that describes a row."""
 _PRODUCERS = {"chrome": "torch.profiler", "nsys": "Nsight Systems", "nvprof": "nvprof"}
-"""What wrote files, by the first word of their kind."""
+"""Programs that write files, by the first word of their kind."""
 _CPU_TABLES = ("cuda_calls", "cpu_ops", "ranges", "memory_events")
 _LONGEST_NAME = 80
 
 
 class _Staged(NamedTuple):
-    """The staged rows of a table; `first`: their place among all GPU work of the rank."""
+    """The staged rows of a table; `first`: index of the first among all GPU work of the rank."""
 
     table: str
     path: Path
@@ -99,9 +99,9 @@ def _drop_zero_times(file: SourceFile, rank: int, written: dict[tuple[str, int],
 
 
 def _recorded_from(rank: int, work: pa.Table, written: Mapping[tuple[str, int], Path]) -> int | None:
-    """When the recording of a rank began, as the first of its events on the CPU says; None if no work is that early.
+    """Return when the recording of a rank began: the start of its first CPU event; None if no work is that early.
 
-    It is known of torch.profiler with steps: the first ProfilerStep# begins with the recording.
+    Only torch.profiler with steps shows it: the first ProfilerStep# begins with the recording.
     """
     ranges = written.get(("ranges", rank))
     if ranges is None or not work.num_rows:
@@ -119,7 +119,7 @@ def _recorded_from(rank: int, work: pa.Table, written: Mapping[tuple[str, int], 
 
 
 def _first_starts(path: Path) -> Iterator[int]:
-    """The first start of each row group."""
+    """Yield the smallest start of each row group."""
     import pyarrow.parquet as pq
 
     metadata = pq.read_metadata(path)
@@ -131,7 +131,7 @@ def _first_starts(path: Path) -> Iterator[int]:
 
 
 def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int) -> str:
-    """The longest of some rows in words."""
+    """Describe the longest of some rows."""
     import pyarrow.compute as pc
 
     rows = np.flatnonzero(mask)
@@ -148,7 +148,7 @@ def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int
 
 
 def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], report: FileReport, rank: int) -> None:
-    """Write a staged file again without some of its rows."""
+    """Rewrite a staged file without some of its rows."""
     import pyarrow as pa
 
     left = one.rows - int(np.count_nonzero(false))
@@ -168,7 +168,7 @@ def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], rep
 
 
 def _codes(one: _Staged) -> Ints:
-    """Numbers that tell apart what the rows of a table are."""
+    """Return numbers that identify what each row of a table is."""
     import pyarrow.compute as pc
 
     column = _read(one.path, (_TABLES[one.table],)).unify_dictionaries().column(0).combine_chunks()
@@ -177,7 +177,8 @@ def _codes(one: _Staged) -> Ints:
 
 
 def _work(table: str, path: Path) -> pa.Table:
-    """WORK_COLUMNS of a table. Copies of managed memory have no stream: they run during the kernel that needs them."""
+    """Read WORK_COLUMNS of a table. Copies of managed memory get no stream: they run during the kernel that needs
+    them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,7 +210,7 @@ def _read(path: Path, columns: Iterable[str]) -> pa.Table:
 
 
 def _row_groups(path: Path | None, columns: Iterable[str] | None) -> Iterator[pa.Table]:
-    """The row groups of a file one after the other; none without a file."""
+    """Yield the row groups of a file; nothing without a file."""
     import pyarrow.parquet as pq
 
     if path is None:

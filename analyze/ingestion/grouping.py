@@ -114,7 +114,7 @@ def _check_clocks(one: FileSet) -> None:
 
 def _one_run(files: Sequence[BareFile]) -> FileSet:
     by_rank: dict[int, BareFile] = {}
-    for file, rank in zip(files, _ranks([f.path.name for f in files], _said_ranks(files)), strict=True):
+    for file, rank in zip(files, _ranks([f.path.name for f in files], _stated_ranks(files)), strict=True):
         if rank is None:
             raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
         if rank in by_rank:
@@ -133,11 +133,11 @@ def _one_run(files: Sequence[BareFile]) -> FileSet:
     return _of_nodes(one, processes.pop())
 
 
-def _said_ranks(files: Sequence[BareFile]) -> list[int | None]:
-    """The ranks that the files of one run say.
+def _stated_ranks(files: Sequence[BareFile]) -> list[int | None]:
+    """Return the ranks that the files of one run state.
 
-    Replicas of a model that share no process group (data parallelism of vLLM) each count their ranks from 0: the names
-    tell the replicas apart, and of replicas of one process everything.
+    Replicas of a model without a common process group (data parallelism of vLLM) each count ranks from 0; file names
+    distinguish the replicas. With one process per replica, only file names are used.
     """
     ranks = [f.hint.rank for f in files]
     [size, *others] = {f.hint.world_size for f in files}
@@ -150,7 +150,7 @@ def _said_ranks(files: Sequence[BareFile]) -> list[int | None]:
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
-    """A hint for each folder whose files say nothing, but may be the ranks of one run."""
+    """Return a hint for each folder whose files state no rank but may be the ranks of one run."""
     silent: dict[tuple[RawPath, str], list[str]] = {}
     for one in sets:
         file = one.files[0][1]
@@ -308,9 +308,9 @@ def _across_folders(sets: list[FileSet], same_job: bool) -> list[FileSet]:
     return [FileSet(sorted((pair for s in sets for pair in s.files), key=_rank), sets[0].world_size)]
 
 
-def _ranks(names: list[str], told: list[int | None]) -> list[int | None]:
-    """Return the ranks of files of one run: what the file says, else what its name says."""
-    ranks = list(told)
+def _ranks(names: list[str], stated: list[int | None]) -> list[int | None]:
+    """Return the ranks of files of one run: from the file, else from its name."""
+    ranks = list(stated)
     for find in (*(_by_pattern(p) for p in _RANK_PATTERNS), _only_difference(names)):
         guesses = [find(n) if r is None else None for n, r in zip(names, ranks, strict=True)]
         taken = Counter(r for r in (*ranks, *guesses) if r is not None)

@@ -1,4 +1,4 @@
-"""What is known of a raw file before it is ingested: its rank hint, and its export beside it."""
+"""Look at raw files before they are ingested: the rank hint of a file, and an export next to it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[Ra
 
 
 def rank_hint(source: Source, path: RawPath) -> RankHint:
-    """Return what a bare file says of its rank and job. Raises InputError if its beginning is not that of a trace."""
+    """Return the rank and job that a bare file states. Raises InputError if it does not begin like a trace."""
     rank = world_size = job = clock_ns = None
     processes = 1
     if source.kind == "chrome_trace":
@@ -66,7 +66,7 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
 
 
 def export_of(source: Source, path: RawPath, rank: int = 0) -> SourceFile | None:
-    """Return the export beside a report, which is read instead, if there is one."""
+    """Return the export next to a report, which is read instead; None if there is none."""
     report = path.with_name(plain_name(path))
     for suffix in source.exported:
         for export in (report.with_suffix(suffix), report.with_suffix(f"{suffix}.gz")):
