@@ -1,7 +1,7 @@
-"""The questions as tools for agents: a server of the Model Context Protocol over stdin and stdout.
+"""Queries as tools for agents: a server of the Model Context Protocol over stdin and stdout.
 
-Tools read the stores that the server was started with and nothing else, and write nothing. An answer is JSON, bounded
-in rows and characters; what was cut is said in it. What the caller can mend is an error of one sentence.
+Tools read only the stores that the server was started with, and write nothing. An answer is JSON with a limit of rows
+and characters; it says if it was cut. Bad input is an error of one sentence.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Parameters = dict[str, str | int | float]
 
 
 class Tools:
-    """The tools: each method is one, its docstring what the agent is told of it. All raise InputError."""
+    """The tools. Each method is one, and its docstring is the description for the agent. All raise InputError."""
 
     def __init__(self, traces: Traces):
         self._traces = traces
@@ -135,7 +135,7 @@ class Tools:
 
 
 def server(traces: Traces) -> MCPServer:
-    """The server with all tools. Raises InputError if the package `mcp` is missing."""
+    """Return the server with all tools. Raises InputError if the package `mcp` is missing."""
     try:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
@@ -145,16 +145,16 @@ def server(traces: Traces) -> MCPServer:
     tools = Tools(traces)
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
     for name in (n for n in vars(Tools) if not n.startswith("_")):
-        made.add_tool(_told(getattr(tools, name)), annotations=reads, structured_output=False)
+        made.add_tool(_with_tool_errors(getattr(tools, name)), annotations=reads, structured_output=False)
     return made
 
 
-def _told(tool: Callable[..., str]) -> Callable[..., str]:
-    """The tool, with errors that the caller can mend in the form that reaches the agent."""
+def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:
+    """Wrap a tool so that its errors reach the agent as a sentence."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @wraps(tool)
-    def told(*args: Any, **options: Any) -> str:
+    def wrapped(*args: Any, **options: Any) -> str:
         try:
             return tool(*args, **options)
         except (InputError, MachineError) as e:
@@ -164,7 +164,7 @@ def _told(tool: Callable[..., str]) -> Callable[..., str]:
         except MemoryError as e:
             raise ToolError("out of memory") from e
 
-    return told
+    return wrapped
 
 
 def _rows(limit: int) -> int:
@@ -174,7 +174,7 @@ def _rows(limit: int) -> int:
 
 
 def _bounded(answer: Answer, most: int, nothing: Iterable[str] = (), notes: Iterable[str] = ()) -> str:
-    """The answer as JSON: at most so many rows, texts and characters. `nothing`: what to say if there are no rows."""
+    """Return the answer as JSON, with limits of rows and characters. `nothing`: notes if there are no rows."""
     taken = answer.rows(most + 1)
     rows: list[list[Any]] = []
     characters = 0
@@ -194,7 +194,7 @@ def _bounded(answer: Answer, most: int, nothing: Iterable[str] = (), notes: Iter
 
 
 def _plain(value: Any) -> Any:
-    """A cell as JSON has it."""
+    """Return a cell as a JSON value."""
     if isinstance(value, str):
         return value if len(value) <= MOST_OF_A_TEXT else value[:MOST_OF_A_TEXT] + "…"
     if isinstance(value, float):

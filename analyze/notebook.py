@@ -1,4 +1,4 @@
-"""Answers as a notebook has them: as a table to look at, a data frame, Arrow, a figure."""
+"""The answer to a query as a notebook table, data frame, Arrow table or figure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Draw = Callable[["Answer", str | None, str | None], "Drawing"]
 
 
 class Answer(answer.Answer):
-    """The answer to a question: a table in a notebook, and whatever else is asked of it.
+    """The answer to a query. A notebook shows it as a table.
 
-    It is computed when it is first shown or taken, and kept. What takes Arrow takes it as it is:
-    `polars.DataFrame(answer)`, `pandas.DataFrame.from_arrow(answer)`, `duckdb.sql("FROM answer")`.
+    The rows are computed when they are first read, and the Arrow table is cached. Libraries that read Arrow take an
+    answer: `polars.DataFrame(answer)`, `pandas.DataFrame.from_arrow(answer)`, `duckdb.sql("FROM answer")`.
     """
 
     def __init__(self, taken: answer.Answer, draw: Draw | None = None):
@@ -35,17 +35,17 @@ class Answer(answer.Answer):
         self._table: pa.Table | None = None
 
     def arrow(self) -> pa.Table:
-        """All rows as an Arrow table, in the units of `columns`: whole ns, bytes, %. Raises InputError."""
+        """Return all rows as an Arrow table, in the units of `columns`: ns, bytes, %. Raises InputError."""
         if self._table is None:
             self._table = _plain_numbers(super().arrow())
         return self._table
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The rows for any library of Arrow's PyCapsule interface, without a copy."""
+        """Return the rows for a library that supports Arrow's PyCapsule interface, without a copy."""
         return self.arrow().__arrow_c_stream__(requested_schema)
 
     def df(self, units: bool = False) -> pd.DataFrame:
-        """All rows as a pandas data frame.
+        """Return all rows as a pandas data frame.
 
         Parameters
         ----------
@@ -57,8 +57,8 @@ class Answer(answer.Answer):
         Raises
         ------
         InputError
-            What only shows while rows are computed, and dates that neither Python nor pandas has: infinity, years
-            before 1 or after 9999.
+            For an error while rows are computed, and for dates that Python and pandas do not support: infinity,
+            years before 1 or after 9999.
         """
         import pandas as pd
         import pyarrow as pa
@@ -82,7 +82,7 @@ class Answer(answer.Answer):
         return frame
 
     def pl(self) -> pl.DataFrame:
-        """All rows as a polars data frame, which shares Arrow's memory. Raises InputError without polars."""
+        """Return all rows as a polars data frame, without a copy. Raises InputError if polars is not installed."""
         try:
             import polars as pl
         except ImportError as e:
@@ -138,7 +138,7 @@ class Answer(answer.Answer):
 
 
 def _values(table: pa.Table, at: Sequence[int]) -> list[list[Any]]:
-    """Some rows of each column, as Python values."""
+    """Return some rows of each column as Python values."""
     import pyarrow as pa
 
     chosen = pa.array(at, pa.int64())
@@ -146,7 +146,7 @@ def _values(table: pa.Table, at: Sequence[int]) -> list[list[Any]]:
 
 
 def _taken(table: pa.Table, take: Callable[[pa.ChunkedArray], Any]) -> list[Any]:
-    """What is taken of each column. Raises InputError for one with a value that Python does not have."""
+    """Apply `take` to each column. Raises InputError for a date or time that Python does not support."""
     found = []
     for name, column in zip(table.column_names, table.columns, strict=True):
         try:
@@ -157,9 +157,9 @@ def _taken(table: pa.Table, take: Callable[[pa.ChunkedArray], Any]) -> list[Any]
 
 
 def _plain_numbers(table: pa.Table) -> pa.Table:
-    """The table without decimals, which data frames take for objects.
+    """Return the table without decimals, which data frames store as objects.
 
-    DuckDB sums whole numbers in 128 bits: they are int64 where they fit. Others are floating-point.
+    DuckDB sums integers in 128 bits; they become int64 if they fit. Other decimals become floating-point.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""The queries as functions, one for each, so that an editor completes their names and parameters."""
+"""Queries as Python functions, so that an editor completes their names and parameters."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from analyze.query.query_files import Param, Query, ResultColumn, catalog, find
 
 
 class Traces(Protocol):
-    """What the questions are asked of: `analyze.Traces`."""
+    """The methods of `analyze.Traces` that are used here."""
 
     query_folders: tuple[Path, ...]
 
     @property
     def query(self) -> Callable[..., Answer]:
-        """Answer a query by name, with the options that its signature has."""
+        """Answer a query by name."""
 
     def info(self) -> Info:
-        """Say which queries can be answered."""
+        """Return which queries can be answered."""
 
 
 _COLUMNS = (
@@ -60,7 +60,7 @@ class Queries:
         return _function(find(name, self._traces.query_folders), self._traces)
 
     def __getattr__(self, name: str) -> Callable[..., Answer]:
-        # An editor asks for many names that begin like this; none is a query's.
+        # Editors look up many names that begin with an underscore; no query has one.
         if not name.startswith("_"):
             for query in self:
                 if _identifier(query) == name:
@@ -88,9 +88,9 @@ def _identifier(name: str) -> str:
 
 
 def _function(query: Query, traces: Traces) -> Callable[..., Answer]:
-    """The query as a function, with a signature and a docstring made of what its file declares."""
+    """Return a query as a function. Its signature and docstring come from the header of the query file."""
     options = [p for p in inspect.signature(traces.query).parameters.values() if p.name not in ("name", "params")]
-    # What a query of the user's own calls by the name of an option is its parameter.
+    # A parameter of the query hides an option of the same name.
     options = [p for p in options if p.name not in {own.name for own in query.params}]
 
     def ask(**given: Any) -> Answer:
@@ -115,7 +115,7 @@ def _kind(param: Param) -> Any:
 
 
 def _docstring(query: Query) -> str:
-    """What the query's file says of it, in the form that Python's tools know."""
+    """Return the documentation of a query in the NumPy format."""
     lines = [query.question, "", *([*query.description.splitlines(), ""] if query.description else [])]
     if query.needs:
         lines += [f"Needs {query.needs}.", ""]

@@ -1,4 +1,4 @@
-"""Output files that the user names: there whole or not at all, or a sentence why not."""
+"""Atomic writes of the output files that the user names."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _read: set[str] = set()
 
 
 def protect(path: Path) -> None:
-    """Let this process write nothing over a file that it reads, nor into a store."""
+    """Forbid this process to overwrite a file that it reads, or to write into a store."""
     _read.add(os.path.realpath(path))
 
 
 def ending_of(output: Path, endings: Sequence[str], says: str, of_pipe: str | None = None) -> str:
-    """Which of some endings the name of an output has. Raises InputError for another: `says` which there are.
+    """Return the ending of an output's name. Raises InputError with `says` if it is none of `endings`.
 
-    `of_pipe`: that of what is no file, whose name cannot say it.
+    `of_pipe`: the ending for pipes and devices, whose names have none.
     """
     if found := next((e for e in endings if output.name.lower().endswith(e)), None):
         return found
@@ -36,16 +36,16 @@ def ending_of(output: Path, endings: Sequence[str], says: str, of_pipe: str | No
 
 
 def write_whole(output: Path, write: Callable[[Path], object]) -> None:
-    """Let a function write a file that is then put into its place; InputError as in `whole_file`."""
+    """Write a file atomically through a function. Raises as `whole_file`."""
     with whole_file(output) as part:
         write(part)
 
 
 @contextmanager
 def whole_file(output: Path) -> Iterator[Path]:
-    """Where to write a file: it is in its place at the end, whole, or not at all.
+    """Yield a path to write to; the file replaces `output` on success, and nothing changes on failure.
 
-    A link is followed. What is no file (a pipe, /dev/stdout) is written as it stands. Raises MachineError or
+    Links are followed. A pipe or device is written directly. Raises MachineError or
     InputError if it cannot be written.
     """
     if url := url_of(output):

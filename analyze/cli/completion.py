@@ -1,4 +1,4 @@
-"""What the shell completes: names of queries, parameters with their values, columns and tables."""
+"""Shell completion of query names, parameters and their values, columns and tables."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from analyze.query.query_files import Query
 
 Completions = Iterator[tuple[str, str]]
-"""Texts, and what stands beside them in shells that show it."""
+"""Completions, each with a description for shells that show one."""
 
 
 def queries(incomplete: str) -> Completions:
-    """Names of queries, with the question."""
+    """Complete names of queries."""
     from analyze.query.query_files import catalog
 
     for name, query in sorted(catalog().items()):
@@ -24,7 +24,7 @@ def queries(incomplete: str) -> Completions:
 
 
 def params(ctx: typer.Context, incomplete: str) -> Completions:
-    """`name=` for the parameters of the query in the command line, then `name=value` for the choices of one."""
+    """Complete the parameters of the query in the command line: first `name=`, then `name=value`."""
     query = _query(ctx)
     name, equals, value = incomplete.partition("=")
     for p in query.params if query else ():
@@ -35,28 +35,28 @@ def params(ctx: typer.Context, incomplete: str) -> Completions:
 
 
 def run_columns(incomplete: str) -> Completions:
-    """Columns of runs, and rank, behind those that are there and a comma."""
+    """Complete a comma-separated list of columns of runs, or rank."""
     from schemas.tables import TABLES
 
     yield from _more([(c.name, c.doc) for c in TABLES["runs"].columns] + [("rank", "process rank")], incomplete)
 
 
 def result_columns(ctx: typer.Context, incomplete: str) -> Completions:
-    """Columns of the query in the command line, behind those that are there and a comma; `-` may stand before one."""
+    """Complete a comma-separated list of columns of the query in the command line; `-` may precede a column."""
     if query := _query(ctx):
         choices = {p.name: p.default for p in query.params if p.choices}
         yield from _more([(c.name, c.doc) for c in query.result_columns(choices)], incomplete)
 
 
 def tables(incomplete: str) -> Completions:
-    """Names of tables."""
+    """Complete names of tables."""
     from schemas.tables import TABLES
 
     yield from ((name, f"a row is {t.row}") for name, t in TABLES.items() if name.startswith(incomplete))
 
 
 def launchers(incomplete: str) -> Completions:
-    """What an ingest in shards is done by."""
+    """Complete names of launchers."""
     known = {"slurm": "an array of tasks, by submitit", "local": "the same here", "dask": "workers of dask.distributed"}
     yield from ((name, doc) for name, doc in known.items() if name.startswith(incomplete))
 
@@ -64,7 +64,7 @@ def launchers(incomplete: str) -> Completions:
 def _query(ctx: typer.Context) -> Query | None:
     from analyze.query.query_files import catalog
 
-    # While a line is completed, its arguments may not have been given to their names.
+    # During completion, typer may not have assigned the arguments to their names yet.
     known = catalog()
     return next((known[word] for word in (ctx.params.get("name"), *ctx.args) if word in known), None)
 

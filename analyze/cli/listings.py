@@ -1,4 +1,4 @@
-"""What commands list, as rows of --format and -o: programs read them."""
+"""Listings of queries, tables and blocks as rows, for --format and -o."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def queries(catalog: Mapping[str, Query]) -> Answer:
-    """A row for each query, in the order of the list."""
+    """Return a row for each query, in the order of the list."""
     known = sorted(catalog.values(), key=lambda q: (q.group, q.name))
     rows = [(q.name, q.group, q.question, q.defaults, q.needs) for q in known]
     return _answer("query", ("query", "group", "question", "parameters", "needs"), rows)
 
 
 def query(asked: Query, params: Mapping[str, str]) -> Answer:
-    """What is documented of one query, a row for each thing. Raises InputError for bad parameters."""
+    """Return the documentation of a query as rows. Raises InputError for bad parameters."""
     sql, _, choices = asked.bind(dict(params))
     rows: list[tuple[Any, ...]] = [("question", asked.name, None, None, None, asked.question)]
     texts = (("description", asked.description), ("needs", asked.needs))
@@ -36,7 +36,7 @@ def query(asked: Query, params: Mapping[str, str]) -> Answer:
 
 
 def tables(shown: Mapping[str, Table | Block]) -> Answer:
-    """A row for each column of tables, and of the views and macros of blocks; for a macro that gives a value, one."""
+    """Return a row for each column of tables, views and table macros; a scalar macro has one row."""
     from analyze.query.blocks import Block, columns_of
 
     rows: list[tuple[Any, ...]] = []
@@ -52,7 +52,7 @@ def tables(shown: Mapping[str, Table | Block]) -> Answer:
 
 
 def blocks(shown: Mapping[str, Table | Block]) -> Answer:
-    """A row for each thing that a block defines."""
+    """Return a row for each view and macro of the blocks."""
     from analyze.query.blocks import Block
 
     found = [one for one in shown.values() if isinstance(one, Block)]

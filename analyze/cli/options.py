@@ -1,4 +1,4 @@
-"""What commands have in common: the app that they belong to, options, and how paths become answers on a terminal."""
+"""The typer app, and what several commands share: options, opening recordings, printing answers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Profiler = Annotated[
 def open_traces(
     paths: list[Path], where: str | None = None, profiler: str | None = None, queries: list[Path] | None = None
 ) -> analyze.Traces:
-    """What paths hold; on stderr what was left out of it, and, the first time, what it was read as."""
+    """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
     from analyze.ingestion.progress import progress_bar
     from analyze.query import spill
     from analyze.query.process_limits import limit_memory
@@ -96,14 +96,14 @@ def print_answer(answer: Answer, form: str, output: Path | None, wide: bool = Fa
 
 
 def form_of(format: str | None, output: Path | None) -> str:
-    """The form of an output, by --format or else by the name of the file. Raises InputError."""
+    """Return the format of an output: that of --format, else that of the file's name. Raises InputError."""
     from analyze.render import output_format
 
     return output_format(format, output)
 
 
 def find_query(command: str, name: str, folders: list[Path] | None) -> Query:
-    """The query that a command names. Raises InputError; where a path is in its place, the name was forgotten."""
+    """Return the query that a command names. Raises InputError, with a hint if a path is in place of the name."""
     from analyze.query.query_files import find
 
     try:
@@ -116,7 +116,7 @@ def find_query(command: str, name: str, folders: list[Path] | None) -> Query:
 
 
 def parse_params(texts: list[str], option: str = "--param") -> dict[str, str]:
-    """Parameters from texts as name=value. Raises InputError, which names the option."""
+    """Parse parameters of the form name=value. Raises InputError that names the option."""
     params = {}
     for text in texts:
         key, equals, value = text.partition("=")

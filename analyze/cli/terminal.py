@@ -1,4 +1,4 @@
-"""What the `analyze` command prints beside answers: notes on stderr; queries, tables and the cache on stdout."""
+"""What `analyze` prints besides answers: notes on stderr; queries, tables and the cache on stdout."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ if TYPE_CHECKING:
 
 
 def warn(warnings: Iterable[str]) -> None:
-    """Say what was lost of raw files."""
+    """Print warnings about raw files."""
     for warning in warnings:
         say(f"warning: {warning}")
 
 
 def note(notes: Iterable[str]) -> None:
-    """Say what to know about an answer; nothing where a note is empty."""
+    """Print notes about an answer, except empty ones."""
     for text in filter(None, notes):
         say(f"note: {text}")
 
 
 def notes_of(answer: Answer) -> None:
-    """Say what to know about an answer; its cautions say themselves how grave they are."""
+    """Print the notes of an answer. Cautions begin with their severity, so they get no prefix."""
     for caution in answer.cautions:
         say(caution)
     note(n for n in answer.notes if n not in answer.cautions)
 
 
 def say(text: str) -> None:
-    """A line on stderr: names in it are whatever a recording says."""
+    """Print a line on stderr. Control characters in it, as in names of a recording, are escaped."""
     from analyze.render import visible
 
     typer.echo(to_width(visible(text), sys.stderr), err=True, nl=False)
 
 
 def ingested(store: Path, result: IngestResult, seconds: float) -> None:
-    """What an ingest did."""
+    """Print what an ingest did."""
     from schemas.urls import as_given
 
     warn(result.warnings)
@@ -60,7 +60,7 @@ def ingested(store: Path, result: IngestResult, seconds: float) -> None:
 
 
 def compacted(store: Path, done: Compacted) -> None:
-    """What was put together."""
+    """Print what a compaction did."""
     from schemas.urls import as_given
 
     say(
@@ -70,14 +70,14 @@ def compacted(store: Path, done: Compacted) -> None:
 
 
 def to_width(text: str, file: TextIO | None) -> str:
-    """A text, wrapped to the terminal that it goes to, if it goes to one."""
+    """Wrap a text to the width of the terminal, if the file is one."""
     from analyze.render import hanging, terminal_width
 
     return hanging(text, terminal_width(file)) if file is not None and file.isatty() else f"{text}\n"
 
 
 def list_queries(catalog: Mapping[str, Query]) -> None:
-    """A line for each query: name, question, parameters."""
+    """Print a line for each query: name, question, parameters."""
     rows: list[tuple[str, ...]] = []
     group = None
     for query in sorted(catalog.values(), key=lambda q: (q.group, q.name)):
@@ -88,7 +88,7 @@ def list_queries(catalog: Mapping[str, Query]) -> None:
 
 
 def explain(query: Query, params: dict[str, str]) -> None:
-    """A query's documentation, and its SQL with the parameters filled in. Raises InputError for bad parameters."""
+    """Print a query's documentation, and its SQL with the parameters filled in. Raises InputError."""
     sql, values, choices = query.bind(params)
     _print_text(f"{query.name} ({query.group}): {query.question}")
     if query.description:
@@ -115,7 +115,7 @@ def explain(query: Query, params: dict[str, str]) -> None:
 
 
 def describe(shown: Mapping[str, Table | Block]) -> None:
-    """What tables hold, and what blocks and their views and macros are."""
+    """Print the documentation of tables, and of blocks with their views and macros."""
     from analyze.query.blocks import Block
 
     for number, one in enumerate(shown.values()):
@@ -146,7 +146,7 @@ def _describe_block(block: Block) -> None:
 
 
 def list_blocks(blocks: Mapping[str, Table | Block]) -> None:
-    """The blocks, with what each defines."""
+    """Print a line for each block, with what it defines."""
     from analyze.query.blocks import Block
 
     rows = [
@@ -158,7 +158,7 @@ def list_blocks(blocks: Mapping[str, Table | Block]) -> None:
 
 
 def list_cache(cache: Contents) -> None:
-    """The size of the cache, and a line for each store in it."""
+    """Print the size of the cache, and a line for each store in it."""
     from datetime import datetime
 
     from analyze.render import visible
@@ -173,7 +173,7 @@ def list_cache(cache: Contents) -> None:
 
 
 def _print_listing(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print texts side by side, as wide as the terminal is; nothing if there are none."""
+    """Print a table of texts in the width of the terminal; nothing if it has no rows."""
     from analyze.render import bold_for, listing_lines, terminal_width
 
     if rows:
@@ -185,5 +185,5 @@ def _print_text(text: str) -> None:
     """Print prose, its paragraphs wrapped to the width of the terminal."""
     from analyze.render import hanging, terminal_width
 
-    # What begins with a blank is set as it stands, and so is an empty line.
+    # Lines that begin with a blank, and empty lines, are not joined.
     sys.stdout.write(hanging(re.sub(r"(?<!\n)\n(?![ \n])", " ", text), terminal_width(sys.stdout)))
