@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import complaints, run_cli
+from commands import complaints, run_cli, run_cli_under
 from support import SAMPLES
 from traces import event, write_trace
 
@@ -65,16 +65,16 @@ def test_too_little_memory_is_a_fault_of_the_machine(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        (RuntimeError("a part is missing"), "internal error"),
-        (InternalError("the parts contradict each other"), "the parts contradict each other"),
+        ("RuntimeError('a part is missing')", "internal error"),
+        ("InternalError('the parts contradict each other')", "the parts contradict each other"),
     ],
 )
-def test_own_fault_asks_to_be_reported(error: Exception, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*given: object) -> None:
-        raise error
-
-    monkeypatch.setattr("analyze.info.lines", fail)
-    done = run_cli("info", ONE)
+def test_own_fault_asks_to_be_reported(error: str, says: str) -> None:
+    hook = (
+        "if event == 'open' and 'store.json' in str(args[0]):\n"
+        f"    from analyze.errors import InternalError\n    raise {error}"
+    )
+    done = run_cli_under(hook, "info", ONE)
     assert done.returncode == 1
     assert complaints(done)[0] == "Traceback (most recent call last):"
     asks = "this is a fault of tracequarry: please report it with these lines and the command"

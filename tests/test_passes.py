@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,6 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.query.query_files import find
-from analyze.query.selection import DEFAULT, Selection
 
 DP2 = SAMPLES / "alexnet-dp2"
 """One workload under torch.profiler and under Nsight Systems."""
@@ -65,22 +66,22 @@ def test_passes_without_times_are_kept() -> None:
     assert traces.query("useful-flops").dicts() == traces.where(profiler="all").query("useful-flops").dicts() != []
 
 
-def test_failed_or_empty_pass_is_replaced() -> None:
+def test_failed_pass_is_replaced(tmp_path: Path) -> None:
+    folder = shutil.copytree(DP2, tmp_path / "run")
+    manifest = json.loads((folder / "run.json").read_text())
+    for one in manifest["passes"]:
+        one["status"] = "failed" if one["profiler"] == "torch" else one["status"]
+    (folder / "run.json").write_text(json.dumps(manifest))
+    assert Engine(analyze.open(folder).stores).rows("SELECT DISTINCT profiler FROM runs") == [("nsys",)]
+
+
+def test_pass_without_gpu_work_is_replaced() -> None:
     stores = analyze.open(DP2).stores
-    for prepare in ("UPDATE selected SET status = 'failed' WHERE profiler = 'torch'", None):
-        engine = Engine(stores, Selection(profiler="all"))
-        if prepare is None:
-            for store in stores:
-                for run_id, run in store.snapshot.runs.items():
-                    if run_id.endswith(".torch"):
-                        run.tables = {t: r for t, r in run.tables.items() if t in ("runs", "cpu_ops", "kernel_names")}
-            engine = Engine(stores)
-        else:
-            engine._recordings.execute(prepare)
-            engine._recordings.selection = DEFAULT
-            engine._recordings._choose_passes()
-        left = engine._recordings.execute("SELECT DISTINCT profiler FROM selected").fetchall()
-        assert left == [("nsys",)], prepare
+    for store in stores:
+        for run_id, run in store.snapshot.runs.items():
+            if run_id.endswith(".torch"):
+                run.tables = {t: r for t, r in run.tables.items() if t in ("runs", "cpu_ops", "kernel_names")}
+    assert Engine(stores).rows("SELECT DISTINCT profiler FROM runs") == [("nsys",)]
 
 
 def test_rank_filter_does_not_change_the_pass() -> None:
