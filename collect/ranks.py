@@ -1,12 +1,14 @@
-"""Assigns ranks to the recorded processes of the user's program, once all have ended.
+"""Decides which recorded processes of the user's program are ranks, once all have ended.
 
 Until then each process's files have a name of their own: the program may start a job twice (torchrun does after a
-failure), or two jobs, and processes without a rank may run torch operators, too (the parent of the ranks, a helper).
+failure), or two jobs, and other processes run torch operators, too: the parent of the ranks, a helper, a launcher that
+imports torchvision.
 """
 
 from __future__ import annotations
 
 import csv
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -18,26 +20,61 @@ STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")
 """The columns of step_metrics that are known of the user's program."""
 
 
-def assign_ranks(reports: list[RankReport], folder: Path) -> tuple[list[RankReport], str | None]:
-    """Return the reports of ranks, and a note on discarded recordings for the user.
+@dataclass
+class Assigned:
+    """What the processes of a program turned out to be."""
 
-    Renames files in `folder` to rank-N.*, removes those of no rank, and writes step times. Of several jobs the one with
-    most ranks counts, of those the last. If no process knows its rank, they are numbered in the order in which they
-    started. Raises OSError.
+    reports: list[RankReport]
+    """Of the ranks, and of processes of the same job that failed."""
+    separate: list[AttachedReport] = field(default_factory=list)
+    """Recordings of processes that say nothing of each other, besides the first: each is a run of its own."""
+    note: str | None = None
+    """What was discarded, in one sentence."""
+
+
+def assign_ranks(reports: list[RankReport], folder: Path) -> Assigned:
+    """Find the ranks, rename their files in `folder` to rank-N.*, remove those of no rank, and write step times.
+
+    1. Only processes that did most count: stepped, else called modules. Members of their job count with them.
+    2. Of several jobs the one with most ranks counts, of those the last.
+    3. Processes without a job are separate recordings, unless Slurm numbers them.
+
+    Raises OSError.
     """
-    recorded = [r for r in reports if isinstance(r, AttachedReport) and r.stem]
-    in_jobs = [r for r in recorded if r.job_rank is not None]
-    ranked = _ranks_of_largest_job(in_jobs) if in_jobs else _numbered(recorded)
+    attached = [r for r in reports if isinstance(r, AttachedReport)]
+    recorded = [r for r in attached if r.stem]
+    most = max((r.did for r in recorded), default=0)
+    jobs = {r.job for r in recorded if r.did == most and r.in_group}
+    candidates = [r for r in recorded if r.did == most or (r.in_group and r.job in jobs)]
+    in_jobs = [r for r in candidates if r.job_rank is not None]
+    separate: list[AttachedReport] = []
+    if in_jobs:
+        ranked = _ranks_of_largest_job(in_jobs)
+    elif any(r.task for r in candidates):
+        ranked = _numbered_by_slurm(candidates)
+    else:
+        ranked, separate = _one_by_one(candidates)
     for report in ranked:
-        for path in sorted(folder.glob(f"{report.stem}.*")):
-            path.rename(path.with_name(path.name.replace(report.stem, f"rank-{report.rank}", 1)))
-        _write_step_times(report, folder)
-    stems = {r.stem for r in ranked}
-    discarded = [r for r in recorded if r.stem not in stems]
+        move_files(report, folder, folder)
+    kept = {r.stem for r in (*ranked, *separate)}
+    discarded = [r for r in recorded if r.stem not in kept]
     for report in discarded:
         for path in folder.glob(f"{report.stem}.*"):
             path.unlink()
-    return [*(r for r in reports if r not in recorded), *ranked], _note(discarded)
+    job = ranked[0].job if ranked else None
+    # What failed elsewhere, in an earlier attempt or a smoke test, is no failure of what was recorded.
+    unrecorded = [r for r in attached if not r.stem]
+    failed = [r for r in unrecorded if not ranked or (job is not None and r.job == job)]
+    elsewhere = [str(r.reason) for r in unrecorded if r not in failed]
+    others = [r for r in reports if not isinstance(r, AttachedReport)]
+    return Assigned([*others, *failed, *ranked], separate, _note(discarded, job, elsewhere))
+
+
+def move_files(report: AttachedReport, source: Path, target: Path) -> None:
+    """Rename the files of a process to rank-N.*, and write its step times. Raises OSError."""
+    for path in sorted(source.glob(f"{report.stem}.*")):
+        path.rename(target / path.name.replace(report.stem, f"rank-{report.rank}", 1))
+    _write_step_times(report, target)
 
 
 def _ranks_of_largest_job(recorded: list[AttachedReport]) -> list[AttachedReport]:
@@ -51,13 +88,19 @@ def _ranks_of_largest_job(recorded: list[AttachedReport]) -> list[AttachedReport
     return [msgspec.structs.replace(by_rank[rank], rank=rank) for rank in sorted(by_rank)]
 
 
-def _numbered(recorded: list[AttachedReport]) -> list[AttachedReport]:
-    """All reports, numbered in the order in which the processes started; a Slurm task at least by its number."""
+def _numbered_by_slurm(recorded: list[AttachedReport]) -> list[AttachedReport]:
+    """All reports, numbered in the order in which the processes started; each at least by its Slurm task."""
     numbered: list[AttachedReport] = []
     for report in sorted(recorded, key=lambda r: (r.task, r.began_s)):
         next_rank = numbered[-1].rank + 1 if numbered else 0
         numbered.append(msgspec.structs.replace(report, rank=max(next_rank, report.task)))
     return numbered
+
+
+def _one_by_one(recorded: list[AttachedReport]) -> tuple[list[AttachedReport], list[AttachedReport]]:
+    """The process that started first, and the others; each is rank 0 of its own recording."""
+    ordered = [msgspec.structs.replace(r, rank=0) for r in sorted(recorded, key=lambda r: r.began_s)]
+    return ordered[:1], ordered[1:]
 
 
 def _write_step_times(report: AttachedReport, folder: Path) -> None:
@@ -73,10 +116,12 @@ def _write_step_times(report: AttachedReport, folder: Path) -> None:
             out.writerows((report.rank, step, undisturbed, undisturbed, f"{ns / 1e9:.9f}") for step, ns in steps)
 
 
-def _note(discarded: list[AttachedReport]) -> str | None:
+def _note(discarded: list[AttachedReport], job: str | None, elsewhere: list[str]) -> str | None:
     """Why recordings were discarded, in one sentence."""
-    without_rank = sum(r.job_rank is None for r in discarded)
-    other = len(discarded) - without_rank
-    parts = [f"{without_rank} of a process that is no rank of the job"] if without_rank else []
-    parts += [f"{other} of a rank of another job, or of an earlier attempt"] if other else []
+    of_other_job = sum(r.job_rank is not None and job is not None for r in discarded)
+    without = len(discarded) - of_other_job
+    no_rank = "that is no rank of the job" if job is not None else "that did not train, or called no module"
+    parts = [f"{without} of a process {no_rank}"] if without else []
+    parts += [f"{of_other_job} of a rank of another job, or of an earlier attempt"] if of_other_job else []
+    parts += [f"{len(elsewhere)} of a process that failed ({elsewhere[0]})"] if elsewhere else []
     return f"discarded recordings: {' and '.join(parts)}" if parts else None

@@ -53,6 +53,10 @@ class AttachedReport(RankReport, kw_only=True):
     """Whether the process group says so, or only variables, which child processes inherit."""
     job: str | None = None
     """Identifies the job, and the attempt, that the rank belongs to."""
+    did: int = 0
+    """What the process did with torch: 2 if it stepped, 1 if it called modules, else 0."""
+    script: str = ""
+    """Name of the script or module that it ran."""
     task: int = 0
     """Number of its Slurm task; 0 without Slurm."""
     began_s: float = 0.0

@@ -21,9 +21,9 @@ from collect.process import Signals, left_behind, run_logged
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
 from collect.progress import PassProgress
-from collect.ranks import assign_ranks
-from collect.reports import RankReport, read_exit_codes, read_reports
-from collect.run_folder import RunFolder, remove_access_of_others, remove_unfinished, utc_now
+from collect.ranks import assign_ranks, move_files
+from collect.reports import AttachedReport, RankReport, read_exit_codes, read_reports
+from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables
@@ -240,9 +240,13 @@ def _execute(
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
     if is_program:
-        reports, done.note = assign_ranks(reports, path)
+        assigned = assign_ranks(reports, path)
+        reports, done.note = assigned.reports, assigned.note
         if done.note:
             _print(console, f"note: {profiler.name}: {done.note}")
+        for number, report in enumerate(assigned.separate, start=2):
+            other = _write_separate(folder.beside(number), report, profiler, done, path)
+            _print(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
     _describe_ranks(folder.manifest, done, reports)
     ranks = 1 if is_program else options.world_size
     done.status, done.reason = "running", None  # a signal may have set them
@@ -262,6 +266,21 @@ def _execute(
     if bad_input:
         done.reason = bad_input[0]
     return bool(bad_input)
+
+
+def _write_separate(
+    other: RunFolder, report: AttachedReport, profiler: Profiler[Any], done: Pass, path: Path
+) -> RunFolder:
+    """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
+    target = other.path / profiler.name
+    make_private(target)
+    move_files(report, path, target)
+    one = msgspec.structs.replace(done, status="done", reason=None, end=utc_now(), options=profiler.record())
+    _describe_ranks(other.manifest, one, [report])
+    one.files = list_files(other.path, target, profiler.kinds)
+    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=[one])
+    other.save()
+    return other
 
 
 def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: Path) -> list[str]:

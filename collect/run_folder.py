@@ -152,6 +152,13 @@ class RunFolder:
             raise os_failure(e, "--output: cannot write to ") from e
         return cls(folder, manifest, created)
 
+    def beside(self, number: int) -> RunFolder:
+        """Create the folder of another run next to this one, with the same manifest but no passes. Raises OSError."""
+        run_id = f"{self.manifest.run_id}-{number}"
+        path = self.path.parent / run_id
+        make_private(path)
+        return RunFolder(path, msgspec.structs.replace(self.manifest, run_id=run_id, job=None, passes=[]), [])
+
     def save(self) -> None:
         """Write run.json; on a full disk the previous one stays. Raises MachineError."""
         try:

@@ -46,6 +46,11 @@ class Bounds:
         self._restart()
         _thread.start_new_thread(self._watch, ())
 
+    @property
+    def calls(self) -> int:
+        """Calls of modules so far."""
+        return self._calls.count
+
     def stop(self) -> None:
         """Watch no longer."""
         self._watching = False
@@ -69,17 +74,17 @@ class Bounds:
                 self.reason = self._exceeded()
                 if self.reason is not None:
                     self._pause()
-            if self.reason is not None and self._calls.count:
+            if self.reason is not None and self.calls:
                 return
 
     def _exceeded(self) -> str | None:
-        if self._calls.count * self._events_per_call >= self._max_events:
+        if self.calls * self._events_per_call >= self._max_events:
             return f"about {self._max_events:,} events (--max-events)"
         seconds = time.monotonic() - self._start_s
         if seconds >= self._seconds:
             return f"{self._seconds} s (--seconds)"
         growth = min(_own_bytes() - self._start_bytes, seconds * PROFILER_BYTES_PER_S)
-        if growth > GROWTH_BYTES and not self._calls.count:
+        if growth > GROWTH_BYTES and not self.calls:
             return f"{seconds:.0f} s, in which the process grew by {growth / 1e6:,.0f} MB"
         if growth * STOP_FACTOR > _available_bytes():
             return f"{seconds:.0f} s: to end the recording may take all memory that is left"

@@ -22,6 +22,7 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 import traceback
 from pathlib import Path
@@ -283,8 +284,7 @@ class AttachedRecorder:
             "world_size": self.job.world_size,
             "host": socket.gethostname(),
             "began_s": self.start_s,
-            "in_group": self.job.in_group,
-            "job": self.job.id,
+            "did": 2 if self.done_steps else int(self.session is not None and self.session.called_modules),
             "task": int(task) if task.isdecimal() else 0,
             "ended_after": self.session.ended_after if self.session else None,
         }
@@ -303,7 +303,14 @@ class AttachedRecorder:
     def _report(self, report: dict[str, Any]) -> None:
         """Leave a report for `collect`."""
         name = f"attach-{socket.gethostname()}-{self.pid}.json"
-        report = {"job_rank": self.job.rank, "when": time.time(), **report}
+        report = {
+            "job_rank": self.job.rank,
+            "job": self.job.id,
+            "in_group": self.job.in_group,
+            "script": Path(sys.argv[0]).name if sys.argv else "",
+            "when": time.time(),
+            **report,
+        }
         with contextlib.suppress(OSError):
             (Path(self.config["work"]) / name).write_text(json.dumps(report), encoding="utf-8")
 

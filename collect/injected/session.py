@@ -65,6 +65,11 @@ class Session:
         """Which bound ended the recording; None while it goes on."""
         return self._bounds.reason if self._bounds else None
 
+    @property
+    def called_modules(self) -> bool:
+        """Whether a module was called while everything was recorded."""
+        return self._bounds is not None and self._bounds.calls > 0
+
     def _on_bound(self) -> None:
         """Stop collecting, without freeing what running operators still write to. Called in a thread of its own."""
         if self._thread is None:

@@ -71,6 +71,29 @@ def test_program_reads_stdin(tmp_path: Path, profilers: str, read: str) -> None:
     assert next(tmp_path.glob("*/none/log.txt")).read_text() == read
 
 
+SERVES = """
+import signal, sys, time, torch
+signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+model = torch.nn.Linear(8, 4)
+model(torch.ones(1, 8))
+print("serving", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+
+
+def test_server_that_ends_well_after_ctrl_c_is_done(tmp_path: Path) -> None:
+    program, output = tmp_path / "program.py", tmp_path / "runs"
+    program.write_text(SERVES)
+    child = start("run", "-o", str(output), "--", sys.executable, str(program), CUDA_VISIBLE_DEVICES="")
+    log = wait_for(lambda: next(output.glob("*/torch/log.txt"), None), "a log")
+    wait_for(lambda: "serving" in log.read_text(), "the program")
+    code, _, stderr = interrupt(child)
+    ran = Ran(code, "", stderr, output)
+    assert (code, ran.manifest.status, ran.manifest.reason) == (0, "done", None), stderr
+    assert (ran.folder / "torch/rank-0.trace.json.gz").exists()
+
+
 WAITS = """
 import signal, time
 came = []

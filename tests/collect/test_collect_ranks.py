@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, Collect, Ran, names, read_csv, read_trace
+from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace
 
 from collect.ranks import assign_ranks
 from collect.reports import AttachedReport, RankReport
+from schemas.manifest import read_manifest
 
 JOIN = """
 import multiprocessing, os, subprocess, sys, torch
@@ -104,6 +105,62 @@ def test_ranks_are_known_after_process_group_is_destroyed(collect: Collect, tmp_
         assert sizes == [f"[{rank + 1}]"]
 
 
+STEPS = """
+import sys, torch
+model = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(steps):
+    for step in range(steps):
+        model(torch.ones(2, 8)).sum().backward()
+        optimizer.step()
+"""
+LAUNCHES = "import subprocess, sys, torchvision\nsubprocess.run([sys.executable, sys.argv[1]], check=True)\n"
+RESTARTED = """
+import os, torch.distributed as dist
+dist.init_process_group("gloo")
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    train(1)
+    raise SystemExit(1)
+train(3)
+"""
+FEW = ["--warmup", "1", "--steps", "2"]
+
+
+def test_launcher_that_imports_torchvision_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
+    launcher, program = tmp_path / "launcher.py", tmp_path / "program.py"
+    launcher.write_text(LAUNCHES)
+    program.write_text(STEPS + "train(3)\n")
+    ran = collect(*FEW, "--", sys.executable, str(launcher), str(program), **NO_GPU)
+    assert ran.code == 0, ran.stderr
+    assert [(r.rank, r.counted_steps) for r in ran.manifest.passes[0].ranks] == [(0, 2)]
+
+
+def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STEPS + "train(int(sys.argv[1]))\n")
+    command = f"{sys.executable} {program} 3 && {sys.executable} {program} 1 && {sys.executable} {program} 3"
+    ran = collect(*FEW, "--", "sh", "-c", command, **NO_GPU)
+    assert ran.code == 0, ran.stderr
+    runs = sorted(ran.output.iterdir())
+    manifests = [read_manifest(path) for path in runs]
+    assert [m.run_id for m in manifests] == [manifests[0].run_id, f"{manifests[0].run_id}-2"]
+    for path, manifest in zip(runs, manifests, strict=True):
+        assert manifest.status == "done" and [(r.rank, r.counted_steps) for r in manifest.passes[0].ranks] == [(0, 2)]
+        assert names(read_trace(path / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::linear") == 2
+    assert f"note: torch: program.py was recorded as a run of its own: {runs[1]}" in ran.stderr
+    # The second, which took one step, is no failure.
+    assert "1 of a process that failed (the program ended before" in (manifests[0].passes[0].note or "")
+
+
+def test_restart_that_succeeds_is_done(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(STEPS + RESTARTED)
+    ran = collect(*FEW, "--", *TWO, "--max-restarts=1", str(program), **NO_GPU)
+    assert ran.code == 0 and ran.manifest.status == "done", ran.stderr
+    done = ran.manifest.passes[0]
+    assert done.counted_steps == 2 and [r.rank for r in done.ranks] == [0, 1]
+
+
 def recorded(folder: Path, stem: str, **fields: object) -> AttachedReport:
     (folder / f"{stem}.trace.json.gz").write_text(stem)
     return AttachedReport(ok=True, stem=stem, **fields)  # type: ignore[arg-type]
@@ -136,7 +193,32 @@ def test_jobs_of_one_program_stay_apart(
     assert settled(tmp_path, reports) == expected
 
 
-def test_processes_without_a_job_are_numbered(tmp_path: Path) -> None:
+def test_processes_that_did_less_are_no_ranks(tmp_path: Path) -> None:
+    reports: list[RankReport] = [
+        recorded(tmp_path, "launcher", did=0, began_s=1.0),
+        recorded(tmp_path, "validation", did=1, began_s=2.0),
+        recorded(tmp_path, "training", did=2, began_s=3.0),
+        AttachedReport(reason="the program ended before the profiled steps"),
+    ]
+    assigned = assign_ranks(reports, tmp_path)
+    assert [(r.rank, r.ok) for r in assigned.reports] == [(0, True)] and not assigned.separate
+    assert [p.read_text() for p in tmp_path.glob("*.trace.json.gz")] == ["training"]
+    assert assigned.note == (
+        "discarded recordings: 2 of a process that did not train, or called no module and 1 of a process that failed "
+        "(the program ended before the profiled steps)"
+    )
+
+
+def test_failure_in_the_same_job_remains(tmp_path: Path) -> None:
+    reports: list[RankReport] = [
+        recorded(tmp_path, "first", did=2, job="a", job_rank=0),
+        AttachedReport(reason="it went wrong", job="a", job_rank=1),
+        AttachedReport(reason="an earlier attempt", job="b", job_rank=1),
+    ]
+    assert [r.reason for r in assign_ranks(reports, tmp_path).reports if not r.ok] == ["it went wrong"]
+
+
+def test_processes_of_slurm_tasks_are_numbered(tmp_path: Path) -> None:
     reports: list[RankReport] = [
         recorded(tmp_path, "late", began_s=2.0, recorded_steps=[(3, 1_000_000_001)]),
         recorded(tmp_path, "early", began_s=1.0),
