@@ -39,7 +39,8 @@ class RankReport(msgspec.Struct, kw_only=True):
     """How the recording of an attached process began and ended: schemas.manifest.RankRecording."""
     undisturbed_step_ns: int | None = None
     recorded_step_ns: int | None = None
-    """Mean step times, as in RankRecording."""
+    unlike_step: str | None = None
+    """Step times, as in RankRecording."""
     facts: dict[str, Any] = {}
     """torch_facts() and the model's image size, from one rank."""
 

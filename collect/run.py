@@ -102,7 +102,7 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     code = INTERRUPTED if interrupted else 1 if failed else 0
     if options.program and not interrupted:
         code = next((_shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
-    notes = [note for p in manifest.passes for note in (bound_note(p), slowdown_note(p)) if note]
+    notes = [note for p in manifest.passes for note in (bound_note(p), unlike_note(p), slowdown_note(p)) if note]
     recorded = [r for p in manifest.passes for r in p.ranks]
     if options.program and recorded and not _has_default_steps(options) and not any(r.counted_steps for r in recorded):
         notes.append(NO_STEPS)
@@ -144,6 +144,12 @@ def bound_note(done: Pass) -> str | None:
         return None
     which = "" if len(done.ranks) == 1 else f" of {len(ended)} of {len(done.ranks)} ranks"
     return f"{done.profiler}: the recording{which} ended after {ended[0].ended_after}; the program ran on"
+
+
+def unlike_note(done: Pass) -> str | None:
+    """Which steps were unlike the others, of the first rank that had any; None if none was."""
+    rank = next((r for r in done.ranks if r.unlike_step), None)
+    return f"{done.profiler}: rank {rank.rank}: {rank.unlike_step}; --warmup moves the blocks" if rank else None
 
 
 def _describe_workload(manifest: Manifest, options: RunOptions) -> None:

@@ -90,9 +90,11 @@ class RankRecording(msgspec.Struct, kw_only=True):
     ended_after: str | None = None
     """The bound that ended the recording before the program, or its last step, ended: "60 s (--seconds)"."""
     undisturbed_step_ns: int | None = None
-    """Mean step time before the profiler started; None if no step was timed."""
+    """Median step time before the profiler started, of a program on a GPU the mean; None if no step was timed."""
     recorded_step_ns: int | None = None
-    """Mean time of a profiled step. Both blocks of steps begin and end with idle GPUs."""
+    """The same of the profiled steps. Both blocks of steps begin and end with idle GPUs."""
+    unlike_step: str | None = None
+    """Which step took longer than all others of its block together: the blocks differ in kind."""
 
     @property
     def slowdown(self) -> float | None:

@@ -22,6 +22,13 @@ def has_cuda() -> bool:
             os.environ[name] = previous
 
 
+def uses_cuda() -> bool:
+    """Whether this process has initialised CUDA."""
+    import torch
+
+    return bool(torch.cuda.is_initialized())
+
+
 def synchronize() -> None:
     """Wait for all GPUs that this process uses, so that a recording contains whole steps."""
     import torch

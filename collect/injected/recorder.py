@@ -34,7 +34,7 @@ from .child_processes import (
     exit_before_static_destructors,
     started_by_multiprocessing,
 )
-from .cuda import has_cuda, synchronize
+from .cuda import has_cuda, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
 from .job import Job
@@ -292,8 +292,11 @@ class AttachedRecorder:
             outcome["undisturbed_steps"] = self.clock.blocks.get(True, [])
             outcome["recorded_steps"] = self.clock.blocks.get(False, [])
             outcome["counted_steps"] = self.done_steps - self.first
-            outcome["undisturbed_step_ns"] = self.clock.mean_ns(True)
-            outcome["recorded_step_ns"] = self.clock.mean_ns(False)
+            on_gpu = uses_cuda()
+            outcome["undisturbed_step_ns"] = self.clock.step_ns(True, on_gpu)
+            outcome["recorded_step_ns"] = self.clock.step_ns(False, on_gpu)
+            unlike = [self.clock.unlike(undisturbed, on_gpu) for undisturbed in (True, False)]
+            outcome["unlike_step"] = "; ".join(filter(None, unlike)) or None
             outcome["warmed_up"] = self.warmed_up
             if self.job.world_size not in (None, 1):
                 outcome["aligned"] = self.unaligned_reason is None

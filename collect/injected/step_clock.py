@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+LEAST_COMPARED = 4
+"""Steps of a block from which on one of them can be unlike the others."""
+
 
 class StepClock:
     """Times blocks of steps. A block begins and ends with idle GPUs, and nothing waits for a GPU inside it.
@@ -34,7 +37,38 @@ class StepClock:
         if last:
             self.blocks[self._undisturbed], self._steps = self._steps, None
 
-    def mean_ns(self, undisturbed: bool) -> int | None:
-        """Mean step time of a completed block, or None."""
-        times = [ns for _, ns in self.blocks.get(undisturbed, [])]
-        return round(sum(times) / len(times)) if times else None
+    def step_ns(self, undisturbed: bool, on_gpu: bool) -> int | None:
+        """Time of a step in a completed block, or None.
+
+        That is the median on the CPU. With a GPU it is the mean, since only the block ends with idle GPUs; it means
+        nothing if a step is unlike the others.
+        """
+        times = self._times(undisturbed)
+        if not times or (on_gpu and self.unlike(undisturbed, on_gpu)):
+            return None
+        return round(sum(times) / len(times) if on_gpu else _median(times))
+
+    def unlike(self, undisturbed: bool, on_gpu: bool) -> str | None:
+        """Name a step of the block that took longer than all others together, or None.
+
+        With a GPU not the last step, which waits for the work of all.
+        """
+        times = self._times(undisturbed)
+        candidates = times[:-1] if on_gpu else times
+        if len(times) < LEAST_COMPARED or 2 * max(candidates) <= sum(times):
+            return None
+        index = times.index(max(candidates))
+        block = "undisturbed" if undisturbed else "recorded"
+        number = self.blocks[undisturbed][index][0]
+        typical_ms, its_ms = _median(times) / 1e6, times[index] / 1e6
+        return (
+            f"step {number} ({block}) took {its_ms:,.1f} ms and others {typical_ms:,.1f} ms, as at the end of an epoch"
+        )
+
+    def _times(self, undisturbed: bool) -> list[int]:
+        return [ns for _, ns in self.blocks.get(undisturbed, [])]
+
+
+def _median(values: list[int]) -> float:
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -14,6 +14,7 @@ A phase is a `record_function` range and an NVTX range of the same name (schemas
 from __future__ import annotations
 
 import csv
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -142,11 +143,11 @@ class StepTimer:
         return row
 
 
-def mean_step_ns(rows: list[dict[str, Any]], undisturbed: bool) -> int | None:
-    """Mean time of the undisturbed, or else of the profiled, steps among rows of step_metrics; None without any."""
+def median_step_ns(rows: list[dict[str, Any]], undisturbed: bool) -> int | None:
+    """Median time of the undisturbed, or else of the profiled, steps among rows of step_metrics; None without any."""
     wanted = {"warmup": _BOOLS[undisturbed], "undisturbed": _BOOLS[undisturbed]}
     times = [float(row["step_s"]) for row in rows if wanted.items() <= row.items()]
-    return round(sum(times) / len(times) * 1e9) if times else None
+    return round(statistics.median(times) * 1e9) if times else None
 
 
 def write_step_metrics(path: Path, rows: list[dict[str, Any]]) -> None:

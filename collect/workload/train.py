@@ -17,7 +17,7 @@ from collect.reports import RankReport
 from collect.workload.data import open_source
 from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
 from collect.workload.spec import WorkerSpec
-from collect.workload.step_timer import StepTimer, mean_step_ns, write_step_metrics
+from collect.workload.step_timer import StepTimer, median_step_ns, write_step_metrics
 from schemas.errors import InputError
 
 COLLECTIVE_TIMEOUT = timedelta(minutes=10)
@@ -61,7 +61,7 @@ def _write_steps(spec: WorkerSpec, timer: StepTimer, recorder: Recorder, report:
         return
     rows = timer.rows(report.rank)
     report.undisturbed_step_ns, report.recorded_step_ns = (
-        mean_step_ns(rows, undisturbed) for undisturbed in (True, False)
+        median_step_ns(rows, undisturbed) for undisturbed in (True, False)
     )
     write_step_metrics(Path(spec.folder) / f"rank-{report.rank}.step_metrics.csv", rows)
 

@@ -13,8 +13,8 @@ from collect_support import CPU, Collect, names, read_csv, read_trace
 from collect.injected.step_clock import StepClock
 from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
-from collect.run import slowdown_note
-from collect.workload.step_timer import mean_step_ns
+from collect.run import slowdown_note, unlike_note
+from collect.workload.step_timer import median_step_ns
 from schemas.errors import InputError
 from schemas.manifest import Pass, RankRecording, RunFile
 
@@ -59,11 +59,29 @@ def test_step_clock_measures_blocks() -> None:
     clock.start(undisturbed=False)
     clock.step(4, last=False)
     clock.step(5, last=False)
-    # The second block has not ended: its mean is unknown.
+    # The second block has not ended: its step time is unknown.
     [(one, first_ns), (two, second_ns)] = clock.blocks[True]
     assert (one, two, list(clock.blocks)) == (1, 2, [True])
     assert first_ns >= 20_000_000 and second_ns >= 10_000_000 and first_ns + second_ns <= took
-    assert (clock.mean_ns(True), clock.mean_ns(False)) == (round((first_ns + second_ns) / 2), None)
+    for on_gpu in (False, True):
+        times = clock.step_ns(True, on_gpu), clock.step_ns(False, on_gpu)
+        assert times == (round((first_ns + second_ns) / 2), None)
+
+
+def test_step_that_is_unlike_the_others_does_not_count() -> None:
+    clock = StepClock()
+    clock.blocks = {
+        True: [(2, 20_000_000), (3, 21_000_000), (4, 900_000_000), (5, 22_000_000)],
+        False: [(7, 20_000_000), (8, 20_000_000), (9, 20_000_000), (10, 90_000_000)],
+    }
+    said = "step 4 (undisturbed) took 900.0 ms and others 21.5 ms, as at the end of an epoch"
+    assert (clock.unlike(True, on_gpu=False), clock.step_ns(True, on_gpu=False)) == (said, 21_500_000)
+    assert (clock.unlike(True, on_gpu=True), clock.step_ns(True, on_gpu=True)) == (said, None)
+    # With a GPU the last step waits for the work of all, and the mean is the step time.
+    assert (clock.unlike(False, on_gpu=True), clock.step_ns(False, on_gpu=True)) == (None, 37_500_000)
+    assert clock.step_ns(False, on_gpu=False) == 20_000_000
+    done = Pass(profiler="torch", ranks=[RankRecording(rank=0), RankRecording(rank=1, unlike_step=said)])
+    assert unlike_note(done) == f"torch: rank 1: {said}; --warmup moves the blocks"
 
 
 def test_program_has_undisturbed_steps(collect: Collect, tmp_path: Path) -> None:
@@ -123,7 +141,7 @@ def test_model_has_undisturbed_steps(collect: Collect) -> None:
 
 
 def test_mean_of_no_steps_is_unknown() -> None:
-    assert mean_step_ns([{"warmup": "false", "undisturbed": "false", "step_s": "0.002"}], undisturbed=True) is None
+    assert median_step_ns([{"warmup": "false", "undisturbed": "false", "step_s": "0.002"}], undisturbed=True) is None
 
 
 def test_detail_decides_what_is_recorded() -> None:
