@@ -124,46 +124,40 @@ def run_logged(
 def _outputs(
     log: Path, echo: tuple[int, int] | None, files: ExitStack
 ) -> tuple[int, int, list[subprocess.Popen[bytes]]]:
-    """Return the stdout and stderr of a command, which `files` closes, and the processes that copy what it writes.
-
-    These are processes, not threads: jobs that the command leaves behind may write for longer than `collect` runs.
-    """
+    """Return the stdout and stderr of a command, which `files` closes, and the process that copies them, if any."""
     file = _append(str(log), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     files.callback(os.close, file)
-    if echo is None:
+    targets = [fd for fd in dict.fromkeys(echo or ()) if _is_open(fd)]
+    if not targets:
         return file, file, []
-    first, copy = _copied(echo[0], log, files)
-    try:
-        is_same = os.path.samestat(os.fstat(echo[0]), os.fstat(echo[1]))
-    except OSError:  # one of them is closed
-        is_same = False
-    if is_same:  # in one stream, both keep their order
-        return first, first, [copy]
-    second, another = _copied(echo[1], log, files)
-    return first, second, [copy, another]
+    if len(targets) == 2 and os.path.samestat(os.fstat(targets[0]), os.fstat(targets[1])):
+        targets.pop()  # in one stream, both keep their order
+    sources, ends = zip(*(_stream(target) for target in targets), strict=True)
+    for fd in (*sources, *ends):
+        files.callback(os.close, fd)
+    pairs = [str(fd) for pair in zip(sources, targets, strict=True) for fd in pair]
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("tee.py")), str(log), *pairs]
+    copier = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=(*sources, *targets), start_new_session=True)
+    return ends[0], ends[-1], [copier]
 
 
-def _copied(target: int, log: Path, files: ExitStack) -> tuple[int, subprocess.Popen[bytes]]:
-    """Return a file descriptor, a terminal if `target` is one, and the process that copies it to `target` and `log`."""
-    try:
-        is_terminal = os.isatty(target)
-        os.fstat(target)
-        shown: int = target
-    except OSError:
-        is_terminal, shown = False, subprocess.DEVNULL
-    source, written = os.openpty() if is_terminal else os.pipe()
-    files.callback(os.close, written)
-    try:
-        if is_terminal:
-            settings = termios.tcgetattr(target)
-            settings[1] &= ~termios.OPOST  # the real terminal does it
-            termios.tcsetattr(written, termios.TCSANOW, settings)
-            termios.tcsetwinsize(written, termios.tcgetwinsize(target))
-        command = ["tee", "-a", str(log)]
-        null = subprocess.DEVNULL
-        return written, subprocess.Popen(command, stdin=source, stdout=shown, stderr=null, start_new_session=True)
-    finally:
-        os.close(source)
+def _is_open(fd: int) -> bool:
+    with suppress(OSError):
+        os.fstat(fd)
+        return True
+    return False
+
+
+def _stream(target: int) -> tuple[int, int]:
+    """Return the ends to read and to write of a pipe, or of a terminal like `target` if that is one."""
+    if not os.isatty(target):
+        return os.pipe()
+    source, end = os.openpty()
+    settings = termios.tcgetattr(target)
+    settings[1] &= ~termios.OPOST  # the real terminal does it
+    termios.tcsetattr(end, termios.TCSANOW, settings)
+    termios.tcsetwinsize(end, termios.tcgetwinsize(target))
+    return source, end
 
 
 def left_behind(mark: str) -> dict[int, str]:
