@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -15,6 +17,7 @@ import msgspec
 from collect.environment import driver_version, has_gpu, output_of
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX
+from schemas.isolation import python
 from schemas.tools import Tool
 from schemas.urls import url_of
 
@@ -61,6 +64,8 @@ def run_checks(output: Path) -> list[Check]:
     checks += [_tool(p.tool) for p in PROFILERS.values() if p.tool]
     if has_gpu():
         checks.append(_counter_permission())
+    if torch is not None:
+        checks.append(_attaching())
     return [*checks, check_output(output)]
 
 
@@ -167,6 +172,39 @@ def _counter_permission() -> Check:
     if setting[1] == "0":
         return Check(name=name, status="ok", found="allowed for every user")
     return Check(name=name, status="missing", found="administrators only", fix=PERMISSION_FIX)
+
+
+def _attaching() -> Check:
+    """Record a training of ten steps on two ranks as a program of the user's own, and check what came of it."""
+    from rich.console import Console
+
+    from collect.option_checks import make_options
+    from collect.process import Signals
+    from collect.run import run
+    from schemas.manifest import read_manifest
+
+    name, steps = "attaching", 3
+    launcher = python("-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=2")
+    toy = Path(__file__).with_name("workload") / "toy.py"
+    with tempfile.TemporaryDirectory() as output, Signals() as signals:
+        program = (*launcher, str(toy))
+        values = {"program": program, "output": output, "echo": False, "warmup": 2, "steps": steps}
+        said = io.StringIO()
+        result = run(make_options(values), ["collect", "doctor"], Console(file=said, width=1000), signals)
+        done = read_manifest(result.folder).passes[0] if result.folder else None
+    missing = re.findall(r"torch: (torch \S+ has no .*)", said.getvalue())
+    fix = "; ".join([*missing, "record with --profiler nsys, or report it"])
+    if done is None or result.reason:
+        return Check(name=name, status="warn", found=f"a training of 10 steps: {result.reason}", fix=fix)
+    blocks = [r.rank for r in done.ranks if r.aligned and r.undisturbed_step_ns and r.recorded_step_ns]
+    expected, found = (steps, [0, 1], [0, 1]), (done.counted_steps, [r.rank for r in done.ranks], blocks)
+    if found != expected:
+        text = "{} steps, ranks {}, both blocks of ranks {}"
+        return Check(
+            name=name, status="warn", found=f"{text.format(*found)}; expected {text.format(*expected)}", fix=fix
+        )
+    status: Literal["ok", "warn"] = "warn" if missing else "ok"
+    return Check(name=name, status=status, found=f"{steps} of 10 steps on 2 ranks", fix=fix if missing else "")
 
 
 def check_output(output: Path) -> Check:

@@ -56,6 +56,8 @@ class AttachedReport(RankReport, kw_only=True):
     """Identifies the job, and the attempt, that the rank belongs to."""
     did: int = 0
     """What the process did with torch: 2 if it stepped, 1 if it called modules, else 0."""
+    missing: list[str] = []
+    """What this version of torch lacks, in a sentence each (collect.injected.torch_internals)."""
     script: str = ""
     """Name of the script or module that it ran."""
     task: int = 0

@@ -246,6 +246,8 @@ def _execute(
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
     if is_program:
+        for sentence in sorted({s for r in reports if isinstance(r, AttachedReport) for s in r.missing}):
+            _print(console, f"note: {profiler.name}: {sentence}")
         assigned = assign_ranks(reports, path)
         reports, done.note = assigned.reports, assigned.note
         if done.note:

@@ -7,6 +7,8 @@ import ctypes
 import sys
 from collections.abc import Callable
 
+from .torch_internals import find
+
 
 def started_by_multiprocessing() -> bool:
     """Whether multiprocessing started this process: a DataLoader worker, a rank, or the fork server.
@@ -40,10 +42,8 @@ def disable_in_forked_child(recording: bool, stacks: bool) -> None:
     its destructor, one of the C++ static destructors, would wait forever.
     """
     if recording:
-        import torch
-
-        with contextlib.suppress(AttributeError):
-            torch._C._autograd._clear_callbacks()
+        if clear := find("torch._C._autograd._clear_callbacks"):
+            clear()
         if stacks:
             sys.setprofile(None)
     exit_before_static_destructors()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from .torch_internals import find
+
 
 def has_cuda() -> bool:
     """Whether torch can use a GPU, without initialising CUDA."""
@@ -33,9 +35,10 @@ def synchronize() -> None:
     """Wait for all GPUs that this process uses, so that a recording contains whole steps."""
     import torch
 
+    has_context = find("torch._C._cuda_hasPrimaryContext")
     if torch.cuda.is_initialized():
         for index in range(torch.cuda.device_count()):
             # To synchronise another rank's GPU would create a context of this process on it.
-            if torch._C._cuda_hasPrimaryContext(index):
+            if has_context(index) if has_context else index == torch.cuda.current_device():
                 with contextlib.suppress(RuntimeError):
                     torch.cuda.synchronize(index)

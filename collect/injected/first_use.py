@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .module_calls import call_before_next_module
+from .torch_internals import find
 
 
 class FirstUse:
@@ -39,7 +40,9 @@ class FirstUse:
         import torch
 
         cuda: Any = torch.cuda
-        original = cuda._lazy_init
+        original = find("torch.cuda._lazy_init")
+        if original is None:
+            return
 
         @functools.wraps(original)
         def _lazy_init(*args: Any, **kwargs: Any) -> Any:

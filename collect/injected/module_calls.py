@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from .torch_internals import find
+
 
 def call_before_next_module(callback: Callable[[], None]) -> None:
     """Call `callback` once, before the next module call outside the backward pass (which may call modules again)."""
@@ -62,7 +64,5 @@ def _is_compiling() -> Callable[[], bool]:
 
 def in_backward() -> bool:
     """Whether this thread runs a backward pass."""
-    import torch
-
-    task_id = getattr(torch._C, "_current_graph_task_id", None)
+    task_id = find("torch._C._current_graph_task_id")
     return task_id is not None and task_id() != -1

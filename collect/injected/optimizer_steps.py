@@ -10,6 +10,7 @@ from typing import Any
 
 from .module_calls import call_before_next_module, in_backward
 from .nesting import Nesting
+from .torch_internals import find
 
 
 class OptimizerSteps:
@@ -43,7 +44,9 @@ class OptimizerSteps:
         """
         from torch.optim import Optimizer
 
-        original = Optimizer.profile_hook_step
+        original = find("torch.optim.Optimizer.profile_hook_step")
+        if original is None:
+            return
         counting = _Counting(self)
 
         def profile_hook_step(step: Any) -> Any:

@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .torch_internals import find
+
 
 class ProgramProfilers:
     """Calls `on_start` before the program starts a profiler, and knows whether one is running."""
@@ -22,9 +24,9 @@ class ProgramProfilers:
 
         self._ignoring = False
         self._running: weakref.WeakSet[Any] = weakref.WeakSet()
-        if not hasattr(profile, "_prepare_trace"):  # before torch 1.8.1
+        original_prepare, original_exit = find("torch.autograd.profiler.profile._prepare_trace"), profile.__exit__
+        if original_prepare is None:
             return
-        original_prepare, original_exit = profile._prepare_trace, profile.__exit__
 
         @functools.wraps(original_prepare)
         def _prepare_trace(profiler: Any) -> Any:

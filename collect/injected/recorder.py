@@ -44,6 +44,7 @@ from .rendezvous import wait_for_ranks
 from .session import NotRecordable, Session
 from .step_clock import StepClock
 from .torch_facts import torch_facts
+from .torch_internals import missing
 from .trace_files import write_recording
 
 PROGRAM_PROFILES = (
@@ -89,7 +90,9 @@ class AttachedRecorder:
         )
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
-        if started_by_multiprocessing() or self.step_function:
+        if started_by_multiprocessing():
+            return
+        if self.step_function:
             return
         if has_cuda():
             first_use.watch_modules()
@@ -286,6 +289,7 @@ class AttachedRecorder:
             "began_s": self.start_s,
             "did": 2 if self.done_steps else int(self.session is not None and self.session.called_modules),
             "task": int(task) if task.isdecimal() else 0,
+            "missing": missing(),
             "ended_after": self.session.ended_after if self.session else None,
         }
         if self.done_steps:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .bounds import Bounds
 from .cuda import has_cuda
+from .torch_internals import find
 
 OTHER_THREAD = (
     "the program steps its optimizer outside its main thread: torch.profiler can record that only without --memory, up "
@@ -84,16 +85,14 @@ class Session:
         return 0
 
     def _toggle(self, enable: bool) -> None:
-        import torch
         from torch.profiler import ProfilerActivity
 
-        toggle = getattr(self.profile.profiler, "toggle_collection_dynamic", None)
-        if toggle is not None:
+        if toggle := find("torch.autograd.profiler.profile.toggle_collection_dynamic"):
             # All kinds, whether recorded or not: torch warns of fewer.
             kinds = (getattr(ProfilerActivity, name, None) for name in ("CPU", "CUDA", "XPU"))
-            toggle(enable, [kind for kind in kinds if kind is not None])
-        elif not enable:  # before torch 2.5
-            torch._C._autograd._clear_callbacks()
+            toggle(self.profile.profiler, enable, [kind for kind in kinds if kind is not None])
+        elif not enable and (clear := find("torch._C._autograd._clear_callbacks")):  # before torch 2.5
+            clear()
         if self._stacks and not enable:
             sys.setprofile(None)
 
@@ -138,9 +137,8 @@ class Session:
 
 def _all_threads() -> dict[str, Any]:
     """Arguments that make torch.profiler record all threads, and let any of them stop it; none if it cannot."""
+    config = find("torch._C._profiler._ExperimentalConfig")
     try:
-        from torch._C._profiler import _ExperimentalConfig
-
-        return {"experimental_config": _ExperimentalConfig(profile_all_threads=True)}
-    except (ImportError, TypeError):
+        return {"experimental_config": config(profile_all_threads=True)} if config else {}
+    except TypeError:  # before torch 2.4
         return {}

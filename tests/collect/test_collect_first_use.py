@@ -41,6 +41,18 @@ def python(text: str) -> str:
     return done.stdout.strip()
 
 
+def test_internal_that_torch_lacks_is_a_sentence() -> None:
+    told = python(
+        "import torch\n"
+        "from collect.injected.torch_internals import find, missing\n"
+        "del torch._C._current_graph_task_id, torch.optim.Optimizer.profile_hook_step\n"
+        "print(find('torch._C._current_graph_task_id'), *missing(), sep='\\n')\n"
+    )
+    absent, *sentences = told.splitlines()
+    assert (absent, len(sentences)) == ("None", 2)
+    assert sentences[0].endswith("has no torch.optim.Optimizer.profile_hook_step: steps of optimizers are not counted")
+
+
 def test_first_use_of_cuda() -> None:
     """torch's own start of CUDA is replaced, since there may be no GPU; test_collect_gpu_programs needs one."""
     told = python(

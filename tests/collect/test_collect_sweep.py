@@ -128,11 +128,12 @@ def test_bad_plan_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> N
 
 def test_doctor_on_this_machine() -> None:
     child = start("doctor", "--format", "json")
-    stdout, stderr = child.communicate(timeout=120)
+    stdout, stderr = child.communicate(timeout=240)
     checks = {c["name"]: c for c in json.loads(stdout)}
     assert child.returncode == 0, stderr
     assert checks["torch"]["status"] == "ok" and checks["output"]["found"]
     assert {"nsys", "ncu", "driver"} <= set(checks)
+    assert (checks["attaching"]["status"], checks["attaching"]["found"]) == ("ok", "3 of 10 steps on 2 ranks")
     # Whatever is not ok names its fix.
     assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
 

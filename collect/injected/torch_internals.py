@@ -1,0 +1,47 @@
+"""The internals of torch that the recorder uses or replaces, looked up in one place.
+
+Tried with torch 2.15.0. `collect doctor` says which ones another version lacks, and what follows.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+INTERNALS = {
+    "torch.optim.Optimizer.profile_hook_step": "steps of optimizers are not counted",
+    "torch.autograd.profiler.profile._prepare_trace": "a torch.profiler that the program starts itself is not noticed",
+    "torch.cuda._lazy_init": "the first use of CUDA is not noticed",
+    "torch.nn.modules.module.register_module_forward_pre_hook": "calls of modules are not noticed",
+    "torch._C._current_graph_task_id": "optimizers that step in the backward pass end their steps too early",
+    "torch._C._autograd._clear_callbacks": "processes forked from a recorded one grow as they run",
+    "torch._C._cuda_hasPrimaryContext": "only the current GPU is idle at the ends of a block of steps",
+    "torch._C._profiler._ExperimentalConfig": "operators of one thread only are recorded",
+    "torch.autograd.profiler.profile.toggle_collection_dynamic": "a recording that a bound ended does not go on",
+}
+"""Each internal, and what follows if this version of torch lacks it."""
+
+
+@functools.cache
+def find(path: str) -> Any:
+    """Return one of INTERNALS, or None if this version of torch lacks it."""
+    assert path in INTERNALS
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:length]))
+        except ImportError:
+            continue
+        try:
+            return functools.reduce(getattr, parts[length:], module)
+        except AttributeError:
+            return None
+    return None
+
+
+def missing() -> list[str]:
+    """Say for each internal that this version of torch lacks what follows."""
+    import torch
+
+    return [f"torch {torch.__version__} has no {path}: {then}" for path, then in INTERNALS.items() if not find(path)]
