@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .marks import mark
 from .recorder import AttachedRecorder
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
@@ -62,8 +63,10 @@ def install() -> None:
     if not text or is_launcher():
         return
     config = json.loads(text)
+    mark(config, "no torch")
 
     def start() -> None:
+        mark(config, "killed")  # unless it comes to its end
         try:
             AttachedRecorder(config).start()
         except Exception:

@@ -38,6 +38,7 @@ from .cuda import has_cuda, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
 from .job import Job
+from .marks import mark
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .rendezvous import wait_for_ranks
@@ -91,6 +92,7 @@ class AttachedRecorder:
         atexit.register(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
         if started_by_multiprocessing():
+            mark(self.config, "idle")  # it ends without exit handlers
             return
         if self.step_function:
             return
@@ -110,6 +112,7 @@ class AttachedRecorder:
         if self.started:
             disable_in_forked_child(recording=not self.finished, stacks=self.config["stacks"])
             self.finished = True
+            mark(self.config, "forked")
 
     # --- Starting and stopping the profiler ---------------------------------------------------------------------------
 
@@ -235,6 +238,7 @@ class AttachedRecorder:
     def _at_exit(self) -> None:
         if self._inactive:
             return
+        mark(self.config, "idle with a GPU" if not self.started and has_cuda() else "idle")
         with contextlib.suppress(ValueError):
             # Ctrl-C may arrive twice, from srun and from `collect`: it must not interrupt writing.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -247,6 +251,7 @@ class AttachedRecorder:
             options = f"--warmup is {self.config['warmup']}"
             if self.config["undisturbed"]:
                 options += f", --undisturbed {self.config['undisturbed']}"
+            options += f": it needs {self.first + 1} or more"
             kind = f"calls of {self.step_function}" if self.step_function else "optimizer steps"
             took = f"it took {self.done_steps} {kind}, and {options}"
             self._report({"reason": f"the program ended before the profiled steps: {took}"})

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from collect.injected.marks import cause
 from collect.injected.trace_files import write_recording
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder
@@ -134,6 +135,8 @@ class TorchProfiler(Profiler[TorchOptions]):
 
     name = "torch"
     follows_steps = True
+    _work: Path | None = None
+    """Where processes of the user's program leave their marks."""
     Options = TorchOptions
     kinds: ClassVar = {
         ".trace.json.gz": "chrome_trace",
@@ -158,6 +161,7 @@ class TorchProfiler(Profiler[TorchOptions]):
             "max_events": own.max_events,
             "seconds": own.seconds,
         }
+        self._work = scratch
         path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
         return {
             "PYTHONPATH": path,
@@ -173,13 +177,8 @@ class TorchProfiler(Profiler[TorchOptions]):
     def finish(self, folder: Path, log: str) -> None:
         """Check that there is a trace."""
         if not any(folder.glob("rank-*.trace.json.gz")):
-            if self.options.program:
-                raise MachineError(
-                    "no trace was recorded: no Python process of the program ran a torch operator (on a node with a "
-                    "GPU: used CUDA, a module or an optimizer), or Python ran with -S, -E or -I, or a script replaces "
-                    "or clears PYTHONPATH, or the program ended with os._exit"
-                )
-            raise MachineError("no trace was recorded")
+            why = f": {cause(self._work)}" if self._work else ""
+            raise MachineError(f"no trace was recorded{why}")
 
     def record(self) -> dict[str, Any]:
         """Return what was recorded besides events."""

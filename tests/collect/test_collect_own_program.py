@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import LAUNCHER, ROOT, Collect, environment, names, read_csv, read_trace
+from collect_support import LAUNCHER, NO_GPU, ROOT, Collect, environment, names, read_csv, read_trace
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -192,11 +192,33 @@ def test_program_ending_within_recorded_steps_keeps_its_trace(collect: Collect, 
     assert (rows["ProfilerStep*"], rows["unfinished step 4"]) == ("2", "1")
 
 
-@pytest.mark.parametrize("command", [[sys.executable, "-c", "print(1)"], ["env", "-u", "PYTHONPATH", "true"]])
-def test_program_without_torch_is_reported(collect: Collect, command: list[str]) -> None:
-    ran = collect("--", *command)
-    assert ran.code == 1 and "no trace was recorded" in (ran.manifest.reason or "")
-    assert "a script replaces or clears PYTHONPATH" in (ran.manifest.reason or "")
+FORKS = """
+import os, torch
+child = os.fork()
+if not child:
+    torch.ones(3)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+CAUSES = {
+    "no Python process of the program imported torch": "print(1)",
+    "the program imported torch, but called no operator of it": "import torch",
+    "a process that imported torch ended by os._exit or a signal": "import os, torch\ntorch.ones(3)\nos._exit(0)",
+    "processes forked from a recorded one are not recorded": FORKS,
+}
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+def test_why_nothing_was_recorded(cause: str, collect: Collect, script: Script) -> None:
+    ran = collect("--", sys.executable, script(CAUSES[cause]), **NO_GPU)
+    assert ran.code == 1 and ran.manifest.passes[0].exit_code == 0
+    reason = ran.manifest.reason or ""
+    assert reason.startswith("no trace was recorded: ") and cause in reason
+
+
+def test_program_without_the_recorder(collect: Collect) -> None:
+    ran = collect("--", "env", "-u", "PYTHONPATH", "true")
+    assert ran.code == 1 and "a script replaces or clears PYTHONPATH" in (ran.manifest.reason or "")
 
 
 def test_torchrun(collect: Collect, script: Script) -> None:
