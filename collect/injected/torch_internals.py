@@ -23,7 +23,7 @@ INTERNALS = {
 """Each internal, and what follows if this version of torch lacks it."""
 
 
-@functools.cache
+@functools.lru_cache
 def find(path: str) -> Any:
     """Return one of INTERNALS, or None if this version of torch lacks it."""
     assert path in INTERNALS
