@@ -239,10 +239,10 @@ def _execute(
         # The stdout of `collect` belongs to the program; a built-in model has none there.
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
         done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
-    if is_program and (left := left_behind(str(path.resolve()))):
+    reports = read_reports(scratch)
+    if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
         _print(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
-    reports = read_reports(scratch)
     for report in reports:
         _merge_facts(folder.manifest, report.facts)
     if is_program:

@@ -18,8 +18,8 @@ from typing import Any
 
 ALMOST_FULL_BYTES = 1 << 20
 """A disk with less free space counts as full."""
-UNFINISHED = (".part-*", ".*.part")
-"""Patterns of the temporary files and folders that a killed process leaves."""
+UNFINISHED = (".part-*", ".*.part", "process-*")
+"""Patterns of the files and folders that a killed process leaves, or one that ends later than `collect`."""
 WORK = (b'"cat": "cpu_op"', b'"cat": "kernel"', b'"cat": "gpu_')
 """How a trace says that an event is an operator or GPU work."""
 MOST_AVERAGED = 50_000

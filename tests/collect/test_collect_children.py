@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from collect_support import NO_GPU, Collect, names, read_trace
+from collect_support import NO_GPU, Collect, names, read_trace, wait_for
 
 FORKS = """
 import os, sys, time, torch
@@ -124,3 +124,28 @@ def test_optimizer_of_main_can_be_pickled(collect: Collect, tmp_path: Path) -> N
     ran = collect("--warmup", "1", "--steps", "1", "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0 and ran.stdout == "stepped elsewhere\n", ran.stderr
     assert ran.manifest.passes[0].counted_steps == 1
+
+
+LEAVES = """
+import subprocess, sys, torch
+torch.ones(3)
+text = "import sys, time, torch; torch.ones(3); open(sys.argv[1] + '/began', 'w')\\n"
+wait = "import os\\nwhile not os.path.exists(sys.argv[1] + '/may end'): time.sleep(0.05)\\n"
+subprocess.Popen([sys.executable, "-c", text + wait, sys.argv[1]])
+import os, time
+while not os.path.exists(sys.argv[1] + "/began"):
+    time.sleep(0.05)
+"""
+
+
+def test_process_that_is_left_behind_is_named_and_writes_nothing(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(LEAVES)
+    ran = collect("--no-echo", "--", sys.executable, str(program), str(tmp_path), **NO_GPU)
+    assert ran.code == 0 and "note: torch: processes that the program left behind run on, unrecorded: " in ran.stderr
+    files = sorted(path.name for path in ran.folder.rglob("*"))
+    command = Path("/proc") / ran.stderr.partition("unrecorded: ")[2].split()[0] / "cmdline"
+    assert command.read_bytes()
+    (tmp_path / "may end").touch()
+    wait_for(lambda: not command.exists() or not command.read_bytes(), "the process")
+    assert sorted(path.name for path in ran.folder.rglob("*")) == files
