@@ -61,9 +61,8 @@ class StepClock:
         block = "undisturbed" if undisturbed else "recorded"
         number = self.blocks[undisturbed][index][0]
         typical_ms, its_ms = _median(times) / 1e6, times[index] / 1e6
-        return (
-            f"step {number} ({block}) took {its_ms:,.1f} ms and others {typical_ms:,.1f} ms, as at the end of an epoch"
-        )
+        took = f"{its_ms:,.1f} ms and others {typical_ms:,.1f} ms"
+        return f"step {number} ({block}) took {took}, perhaps the end of an epoch"
 
     def _times(self, undisturbed: bool) -> list[int]:
         return [ns for _, ns in self.blocks.get(undisturbed, [])]

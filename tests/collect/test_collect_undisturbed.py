@@ -74,7 +74,7 @@ def test_step_that_is_unlike_the_others_does_not_count() -> None:
         True: [(2, 20_000_000), (3, 21_000_000), (4, 900_000_000), (5, 22_000_000)],
         False: [(7, 20_000_000), (8, 20_000_000), (9, 20_000_000), (10, 90_000_000)],
     }
-    said = "step 4 (undisturbed) took 900.0 ms and others 21.5 ms, as at the end of an epoch"
+    said = "step 4 (undisturbed) took 900.0 ms and others 21.5 ms, perhaps the end of an epoch"
     assert (clock.unlike(True, on_gpu=False), clock.step_ns(True, on_gpu=False)) == (said, 21_500_000)
     assert (clock.unlike(True, on_gpu=True), clock.step_ns(True, on_gpu=True)) == (said, None)
     # With a GPU the last step waits for the work of all, and the mean is the step time.
