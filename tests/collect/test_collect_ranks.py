@@ -117,8 +117,11 @@ def train(steps):
 LAUNCHES = "import subprocess, sys, torchvision\nsubprocess.run([sys.executable, sys.argv[1]], check=True)\n"
 RESTARTED = """
 import os, torch.distributed as dist
-dist.init_process_group("gloo")
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
+# gloo does not always connect again through the store of torchrun.
+store = "file://" + sys.argv[1] + "/store" + attempt
+dist.init_process_group("gloo", init_method=store, rank=int(os.environ["RANK"]), world_size=2)
+if attempt == "0":
     train(1)
     raise SystemExit(1)
 train(3)
@@ -155,7 +158,7 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, t
 def test_restart_that_succeeds_is_done(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(STEPS + RESTARTED)
-    ran = collect(*FEW, "--", *TWO, "--max-restarts=1", str(program), **NO_GPU)
+    ran = collect(*FEW, "--", *TWO, "--max-restarts=1", str(program), str(tmp_path), **NO_GPU)
     assert ran.code == 0 and ran.manifest.status == "done", ran.stderr
     done = ran.manifest.passes[0]
     assert done.counted_steps == 2 and [r.rank for r in done.ranks] == [0, 1]
