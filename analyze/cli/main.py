@@ -1,4 +1,4 @@
-"""The `analyze` command: which commands there are, and what becomes of errors."""
+"""The `analyze` command: its subcommands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -77,11 +77,8 @@ def _options(
     pass
 
 
-def _meant(arguments: list[str]) -> list[str]:
-    """The arguments; what is no command but a path is asked to be told of, and of a query's name is said what to type.
-
-    Raises InputError.
-    """
+def _with_command(arguments: list[str]) -> list[str]:
+    """Return the arguments, with the command `info` in front of a path. Raises InputError for the name of a query."""
     first = arguments[0] if arguments else "-"
     commands = {c.name or (c.callback.__name__ if c.callback else "") for c in app.registered_commands}
     if first.startswith("-") or first in {*commands, *(g.name for g in app.registered_groups)}:
@@ -110,7 +107,7 @@ def run(arguments: list[str]) -> NoReturn:
     that asks to report it, and exit code 1.
     """
     try:
-        app(_meant(arguments), prog_name="analyze")
+        app(_with_command(arguments), prog_name="analyze")
     except (InputError, MachineError) as e:
         _exit_if_signalled()
         _fail(str(e))

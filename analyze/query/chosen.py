@@ -1,4 +1,4 @@
-"""Which rows and columns of an answer are asked for: in SQL over a query, or of rows that were kept."""
+"""A query bound to its parameters, and the rows and columns of its answer that are chosen, as SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_ROWS = 2**63 - 1
 
 
 class Chosen(NamedTuple):
-    """What is asked for of an answer; by default, all. Of rows that tie, the order is that of the whole answer."""
+    """The rows and columns of an answer that are chosen; by default, all. Ties keep the order of the whole answer."""
 
     sort: str | None = None
     """Columns, `-` in front for descending."""
@@ -27,7 +27,7 @@ class Chosen(NamedTuple):
     """Texts of columns, which rows have."""
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """Those of these columns that are asked for."""
+        """Return the chosen ones of these columns."""
         return list(dict.fromkeys(self.select or names))
 
     def conditions(self, sources: Mapping[str, str]) -> list[str]:
@@ -66,8 +66,8 @@ def whole_limit(limit: Any) -> int | None:
     return most if most is None else min(most, _MOST_ROWS)
 
 
-class Asked:
-    """A query with its parameters, asked by groups of runs."""
+class BoundQuery:
+    """A query with its parameters and the groups of its answer: SQL and columns."""
 
     def __init__(self, query: Query, params: Mapping[str, str], by: Sequence[str]):
         """`by`: columns of `runs`, or `rank`, `node`. Raises InputError for bad parameters."""
@@ -87,7 +87,7 @@ class Asked:
             self._columns[c.name] = (c, _or_of_group(c, source) if c.name in self._columns else source)
 
     def check(self, chosen: Chosen) -> None:
-        """Raise InputError if a column is asked for that is not there."""
+        """Raise InputError for an unknown column."""
         for name in chosen.select:
             if name not in self._columns:
                 raise InputError(f"--select {name}: no such column; the result has {', '.join(self._columns)}")

@@ -15,7 +15,7 @@ from analyze.errors import InputError
 from analyze.query import sql_process
 from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
-from analyze.query.chosen import Asked, Chosen, whole_limit
+from analyze.query.chosen import BoundQuery, Chosen, whole_limit
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
@@ -127,7 +127,7 @@ class Engine:
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        bound = Asked(query, params or {}, self.selection.by)
+        bound = BoundQuery(query, params or {}, self.selection.by)
         chosen = Chosen(sort, whole_limit(limit), tuple(select), only or {})
         bound.check(chosen)
         with self.reading():
@@ -137,7 +137,9 @@ class Engine:
         answer.main = bound.main(chosen)
         return answer
 
-    def _result(self, bound: Asked, chosen: Chosen, what: str) -> duckdb.DuckDBPyRelation | Statement | ProcessRows:
+    def _result(
+        self, bound: BoundQuery, chosen: Chosen, what: str
+    ) -> duckdb.DuckDBPyRelation | Statement | ProcessRows:
         """Return what computes the rows of a query. `what` names it in errors."""
         path, (sql, values) = bound.query.path, bound.statement(chosen)
         if path.is_relative_to(BUILT_IN.parent):
