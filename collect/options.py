@@ -30,6 +30,16 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = None
     output: Annotated[str, Option("Folder in which to create the run folder.", RECORDING, short="-o")] = "runs"
+    gpu_samples: Annotated[
+        int,
+        Option(
+            "Samples per second of the GPUs' clocks, power, memory and activity, under torch and none, for ten minutes; "
+            "then one per second. 0: no samples.",
+            RECORDING,
+            least=0,
+            most=100,
+        ),
+    ] = 20
     job: Annotated[
         str | None,
         Option(

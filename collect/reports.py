@@ -41,6 +41,8 @@ class RankReport(msgspec.Struct, kw_only=True):
     recorded_step_ns: int | None = None
     unlike_step: str | None = None
     """Step times, as in RankRecording."""
+    gpus: dict[str, int] = {}
+    """UUID as NVML writes it and CUDA's index of the GPUs that it used."""
     facts: dict[str, Any] = {}
     """torch_facts() and the model's image size, from one rank."""
 

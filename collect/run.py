@@ -14,6 +14,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
+from collect.gpu_sampler import sampling, write_rank_samples
 from collect.nodes import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
@@ -38,6 +39,8 @@ NO_STEPS = (
     "torch: --steps and --warmup did not apply, since no optimizer stepped: the program was recorded whole; "
     "--step-function MODULE:FUNCTION says what a step is"
 )
+GPU_SAMPLES = "gpu-samples.csv"
+"""The node's samples in the scratch folder."""
 SLOWDOWN_NOTE = 1.1
 """The profiler's overhead is reported from this ratio of recorded to undisturbed step time on."""
 
@@ -238,7 +241,9 @@ def _execute(
         reads_stdin = is_program and len(options.profiler) == 1
         # The stdout of `collect` belongs to the program; a built-in model has none there.
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
-        done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
+        hz = options.gpu_samples if profiler.samples_gpus and options.device != "cpu" else 0
+        with sampling(scratch / GPU_SAMPLES, hz):
+            done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
     reports = read_reports(scratch)
     if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
@@ -252,6 +257,7 @@ def _execute(
         reports, done.note = assigned.reports, assigned.note
         if done.note:
             _print(console, f"note: {profiler.name}: {done.note}")
+    write_rank_samples(scratch / GPU_SAMPLES, reports, path)
         for number, report in enumerate(assigned.separate, start=2):
             other = _write_separate(folder.beside(number), report, profiler, done, path)
             _print(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")

@@ -33,6 +33,7 @@ FILE_KINDS = {
     "key_averages": "CSV of torch.profiler's key_averages(); times in us",
     "memory_timeline": "memory timeline of torch.profiler",
     "step_metrics": "CSV of the step_metrics table",
+    "gpu_samples": "CSV of the gpu_samples table: state of the rank's GPUs by NVML",
     "nsys_report": "Nsight Systems report (.nsys-rep)",
     "nsys_sqlite": "Nsight Systems report exported to SQLite",
     "nsys_tables": "Nsight Systems report exported to a folder of Parquet or Arrow files; its META_DATA_EXPORT file",

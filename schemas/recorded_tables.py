@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from schemas import gpu_samples
 from schemas.columns import CPU, GPU, INTERVAL, LINK, table
 from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
 
@@ -203,6 +204,20 @@ METRIC_TABLES = (
             "int64",
             "B",
             "peak reserved since the start of the run, over the process's devices",
+        ),
+    ),
+    table(
+        "gpu_samples",
+        "a sample of a GPU's state by collect, from NVML",
+        ("device", "int32", "", "device index, as CUDA numbers it for the process"),
+        ("start_ns", "int64", "ns", "when"),
+        *(
+            (name, "double" if name in ("power_w", "gpu_util_pct") else "int64", gpu_samples.unit(name), doc)
+            for name, doc in gpu_samples.STATE.items()
+        ),
+        *(
+            (name, "double", gpu_samples.unit(name), f"{doc}; mean since the sample before")
+            for name, (_, doc) in gpu_samples.GPM.items()
         ),
     ),
     table(

@@ -73,6 +73,7 @@ SOURCES = (
     Source("ncu_report", "ncu.report", "ncu", re.compile(r".*\.ncu-rep$", re.I), exported=(".ncu.csv", ".csv")),
     Source("nvprof_log", "nvprof.reader", "nvprof", _LOG_NAME, re.compile(_NVPROF)),
     Source("step_metrics", "step_metrics", None),
+    Source("gpu_samples", "gpu_samples", None),
 )
 BY_KIND = {s.kind: s for s in SOURCES}
 

@@ -44,7 +44,7 @@ from .program_profilers import ProgramProfilers
 from .rendezvous import wait_for_ranks
 from .session import NotRecordable, Session
 from .step_clock import StepClock
-from .torch_facts import torch_facts
+from .torch_facts import torch_facts, used_gpus
 from .torch_internals import missing
 from .trace_files import write_recording
 
@@ -282,7 +282,7 @@ class AttachedRecorder:
         folder = Path(self.config["folder"])
         if not write_recording(session.profile, folder, stem, self.config["memory_timeline"], unfinished):
             return
-        self._report({"ok": True, "stem": stem, "facts": torch_facts(), **self._outcome()})
+        self._report({"ok": True, "stem": stem, "facts": torch_facts(), "gpus": used_gpus(), **self._outcome()})
         self.session = None
 
     def _outcome(self) -> dict[str, Any]:

@@ -45,3 +45,17 @@ def _gpu(torch: Any, index: int) -> dict[str, Any]:
         "memory_bytes": properties.total_memory,
         "sm_count": properties.multi_processor_count,
     }
+
+
+def used_gpus() -> dict[str, int]:
+    """Return UUID, as NVML writes it, and index of the GPUs on which torch holds memory; none before torch 2.4."""
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return {}
+    gpus = {}
+    for index in range(torch.cuda.device_count()):
+        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        if uuid is not None and torch.cuda.memory_reserved(index):
+            gpus[f"GPU-{uuid}"] = index
+    return gpus

@@ -22,7 +22,7 @@ from schemas.manifest import RunFile
 from schemas.options import declared
 from schemas.tools import Tool
 
-EVERY_PASS = {".step_metrics.csv": "step_metrics", "log.txt": "log"}
+EVERY_PASS = {".step_metrics.csv": "step_metrics", ".gpu_samples.csv": "gpu_samples", "log.txt": "log"}
 """Files of every pass: name ending -> kind in schemas.manifest.FILE_KINDS."""
 
 Own = TypeVar("Own", bound=msgspec.Struct)
@@ -66,6 +66,8 @@ class Profiler(Generic[Own]):
     """The program that it runs."""
     follows_steps = False
     """Records --steps steps of the user's program, and not the whole."""
+    samples_gpus = False
+    """Whether the GPUs' state is sampled during the pass."""
     kinds: ClassVar[Mapping[str, str]] = {}
     """Files that it writes: name ending -> kind in schemas.manifest.FILE_KINDS."""
 

@@ -9,6 +9,7 @@ class NoProfiler(Profiler[NoOptions]):
     """Runs the command without a profiler."""
 
     name = "none"
+    samples_gpus = True
     Options = NoOptions
 
 

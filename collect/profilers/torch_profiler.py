@@ -135,6 +135,7 @@ class TorchProfiler(Profiler[TorchOptions]):
 
     name = "torch"
     follows_steps = True
+    samples_gpus = True
     _work: Path | None = None
     """Where processes of the user's program leave their marks."""
     Options = TorchOptions

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from collect.injected.torch_facts import torch_facts
+from collect.injected.torch_facts import torch_facts, used_gpus
 from collect.options import RunOptions
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
@@ -60,6 +60,7 @@ def _write_steps(spec: WorkerSpec, timer: StepTimer, recorder: Recorder, report:
     if recorder.distorts_time:
         return
     rows = timer.rows(report.rank)
+    report.gpus = used_gpus()
     report.undisturbed_step_ns, report.recorded_step_ns = (
         median_step_ns(rows, undisturbed) for undisturbed in (True, False)
     )

@@ -1,0 +1,14 @@
+"""Read the collector's samples of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.collector_csv import read_table
+
+
+def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Yield the samples of one rank's GPUs, as `collector_csv.read_table` does."""
+    return read_table("gpu_samples", "start_ns", path, report)

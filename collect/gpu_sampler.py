@@ -1,0 +1,165 @@
+"""Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics where there are any.
+
+A process of its own reads NVML (`python -m collect.gpu_sampler FILE HZ`), so that the program is not disturbed. It ends
+when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import math
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from collect.reports import RankReport
+from schemas.files import part_file
+from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
+from schemas.isolation import python, python_variables
+
+FAST_S, SLOW_S = 600, 1.0
+"""After so many seconds one sample is taken in so many: a job of days stays small."""
+_FLUSH_S = 1.0
+_STOP_S = 5.0
+
+
+@contextlib.contextmanager
+def sampling(path: Path, hz: float) -> Iterator[None]:
+    """Write so many samples a second of this node's GPUs to a CSV within the `with` block; none without NVML."""
+    if not hz:
+        yield
+        return
+    process = subprocess.Popen(
+        python("-m", "collect.gpu_sampler", str(path), str(hz)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, **python_variables()},
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            process.stdin.close()  # type: ignore[union-attr]
+        try:
+            process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def write_rank_samples(samples: Path, reports: list[RankReport], folder: Path) -> None:
+    """Write rank-N.gpu_samples.csv for each rank that used a GPU that was sampled. Raises OSError."""
+    if not samples.exists():
+        return
+    with samples.open(newline="", encoding="utf-8") as f:
+        # The last line is cut off if the sampler was killed.
+        rows = [row for row in csv.reader(f) if len(row) == len(GPU_SAMPLES_CSV) - 1]
+    for report in reports:
+        own = [[report.rank, report.gpus[row[0]], *row[1:]] for row in rows if row[0] in report.gpus]
+        if own:
+            path = folder / f"rank-{report.rank}.gpu_samples.csv"
+            with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as out:
+                writer = csv.writer(out, lineterminator="\n")
+                writer.writerow(GPU_SAMPLES_CSV)
+                writer.writerows(own)
+
+
+class _Gpu:
+    """One GPU, sampled by NVML."""
+
+    def __init__(self, nvml: Any, index: int) -> None:
+        self._nvml = nvml
+        self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        self.uuid = str(nvml.nvmlDeviceGetUUID(self._handle))
+        self._gpm: list[Any] = []
+        """The last GPM sample, and one to take the next into; empty if the GPU has none."""
+        with contextlib.suppress(nvml.NVMLError):
+            if nvml.nvmlGpmQueryDeviceSupport(self._handle).isSupportedDevice:
+                self._gpm = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+                nvml.nvmlGpmSampleGet(self._handle, self._gpm[0])
+
+    def sample(self) -> list[Any]:
+        """One row: the UUID, the time, and a value of each column; None where the GPU does not have it."""
+        now = time.time_ns()
+        values = self._state() | self._metrics()
+        return [self.uuid, now, *(values.get(name) for name in (*STATE, *GPM))]
+
+    def _state(self) -> dict[str, Any]:
+        nvml, handle = self._nvml, self._handle
+        ask: dict[str, Callable[[], Any]] = {
+            "sm_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
+            "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "clock_limits": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+            "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2).used,
+            "gpu_util_pct": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
+            "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
+        }
+        found = {}
+        for name, value in ask.items():
+            with contextlib.suppress(nvml.NVMLError):
+                found[name] = value()
+        return found
+
+    def _metrics(self) -> dict[str, Any]:
+        """GPM metrics, averaged since the last sample."""
+        if not self._gpm:
+            return {}
+        nvml = self._nvml
+        before, after = self._gpm
+        try:
+            nvml.nvmlGpmSampleGet(self._handle, after)
+            asked = nvml.c_nvmlGpmMetricsGet_t()
+            asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, len(GPM)
+            asked.sample1, asked.sample2 = before, after
+            for metric, (number, _) in zip(asked.metrics, GPM.values(), strict=False):
+                metric.metricId = number
+            nvml.nvmlGpmMetricsGet(asked)
+        except nvml.NVMLError:
+            return {}
+        self._gpm = [after, before]
+        found = {}
+        for metric, name in zip(asked.metrics, GPM, strict=False):
+            if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value):
+                found[name] = round(metric.value * MIB) if name.endswith("_bytes_per_s") else round(metric.value, 3)
+        return found
+
+
+def main() -> int:
+    """Sample all GPUs until stdin closes. Returns 1 without NVML or GPUs."""
+    path, hz = sys.argv[1], float(sys.argv[2])
+    try:
+        import pynvml
+    except ImportError:
+        return 1
+    try:
+        pynvml.nvmlInit()
+        gpus = [_Gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return 1
+    with Path(path).open("w", newline="", encoding="utf-8") as f:
+        out = csv.writer(f, lineterminator="\n")
+        start = due = flushed = time.monotonic()
+        while gpus:
+            interval = 1 / hz if due - start < FAST_S else max(1 / hz, SLOW_S)
+            due = max(due + interval, time.monotonic())
+            if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+                break
+            out.writerows(gpu.sample() for gpu in gpus)
+            if due - flushed > _FLUSH_S:
+                f.flush()
+                flushed = due
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
