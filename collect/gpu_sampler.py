@@ -111,7 +111,10 @@ class _Gpu:
         return found
 
     def _metrics(self) -> dict[str, Any]:
-        """GPM metrics, averaged since the last sample."""
+        """GPM metrics, averaged since the last sample that had any.
+
+        The driver counts ten times a second. Between, shares of what did not pass are NaN, and the rest is 0.
+        """
         if not self._gpm:
             return {}
         nvml = self._nvml
@@ -126,11 +129,13 @@ class _Gpu:
             nvml.nvmlGpmMetricsGet(asked)
         except nvml.NVMLError:
             return {}
+        known = {n: m.value for n, m in zip(GPM, asked.metrics, strict=False) if m.nvmlReturn == nvml.NVML_SUCCESS}
+        if any(map(math.isnan, known.values())):
+            return {}
         self._gpm = [after, before]
         found = {}
-        for metric, name in zip(asked.metrics, GPM, strict=False):
-            if metric.nvmlReturn == nvml.NVML_SUCCESS and math.isfinite(metric.value):
-                found[name] = round(metric.value * MIB) if name.endswith("_bytes_per_s") else round(metric.value, 3)
+        for name, value in known.items():
+            found[name] = round(value * MIB) if name.endswith("_bytes_per_s") else round(value, 3)
         return found
 
 

@@ -33,7 +33,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpu_samples: Annotated[
         int,
         Option(
-            "Samples per second of the GPUs' clocks, power, memory and activity, under torch and none, for ten minutes; "
+            "Samples per second of the GPUs' clocks, power, memory and activity under torch and none, for ten minutes, "
             "then one per second. 0: no samples.",
             RECORDING,
             least=0,

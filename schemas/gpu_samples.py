@@ -32,7 +32,7 @@ GPM = {
     "nvlink_tx_bytes_per_s": (61, "NVLink traffic from the GPU, all links"),
 }
 """GPM metrics (Hopper and later) by name: number in NVML (NVML_GPM_METRIC_*) and meaning. They are averages since the
-sample before; NULL where the GPU has none."""
+last sample that has them: the driver counts ten times a second. NULL between, and where the GPU has none."""
 
 GPU_SAMPLES_CSV = ("rank", "device", "start_ns", *STATE, *GPM)
 """Header of rank-N.gpu_samples.csv. start_ns: when, in ns since the epoch, as torch.profiler's traces."""
@@ -42,7 +42,7 @@ POWER_LIMITS = 0x4 | 0x80
 THERMAL_LIMITS = 0x20 | 0x40
 """Bits of clock_limits: clocks are reduced for temperature (SwThermalSlowdown, HwThermalSlowdown)."""
 
-_UNITS = {"_mhz": "MHz", "_w": "W", "_c": "C", "_pct": "%", "_bytes": "B", "_per_s": "B/s"}
+_UNITS = {"_mhz": "MHz", "_w": "W", "_c": "°C", "_pct": "%", "_bytes": "B", "_per_s": "B/s"}
 
 
 def unit(name: str) -> str:

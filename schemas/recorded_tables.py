@@ -216,7 +216,7 @@ METRIC_TABLES = (
             for name, doc in gpu_samples.STATE.items()
         ),
         *(
-            (name, "double", gpu_samples.unit(name), f"{doc}; mean since the sample before")
+            (name, "double", gpu_samples.unit(name), f"{doc}; mean since the last sample that has it")
             for name, (_, doc) in gpu_samples.GPM.items()
         ),
     ),

@@ -151,6 +151,7 @@ HOLDINGS = {
             "profiler.step() after each step, or NVTX ranges named step",
         ),
         Holding("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
+        Holding("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),
         Holding(
             "peaks of memory",
             r"(?:the collector's )?peaks of memory",

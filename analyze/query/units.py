@@ -7,8 +7,8 @@ import re
 _NUMERIC = re.compile(r"(?:U?(?:TINY|SMALL|BIG|HUGE)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL\(\d+,\d+\))$")
 
 _UNITS = {
-    "images_per_s": "images/s", "flops_per_s": "FLOP/s", "gb_per_s": "GB/s", "_per_s": "number", "_ns": "ns",
-    "_pct": "%", "_bytes": "B", "_flops": "FLOP", "_s": "s",
+    "images_per_s": "images/s", "flops_per_s": "FLOP/s", "gb_per_s": "GB/s", "bytes_per_s": "B/s",
+    "_per_s": "number", "_ns": "ns", "_pct": "%", "_bytes": "B", "_flops": "FLOP", "_s": "s",
 }  # fmt: skip
 """Units of columns of free SQL by the ends of their names; the first that fits counts."""
 

@@ -20,11 +20,12 @@ SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")),
     "B": ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B")),
     "FLOP": ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1, "FLOP")),
+    "B/s": ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s")),
     "FLOP/s": ((1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1, "FLOP/s")),
 }
 _ENDINGS = {
     "ns": "ns", "s": "s", "B": "bytes", "FLOP": "flops", "FLOP/s": "flops_per_s", "FLOP/B": "flops_per_byte",
-    "GB/s": "gb_per_s", "images/s": "images_per_s", "%": "pct",
+    "GB/s": "gb_per_s", "images/s": "images_per_s", "%": "pct", "B/s": "bytes_per_s", "MHz": "mhz", "W": "w", "°C": "c",
 }  # fmt: skip
 """Ending of column names that a heading omits, by unit."""
 _TEXT_UNITS = ("text", "id", "time")

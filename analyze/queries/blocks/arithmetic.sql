@@ -6,6 +6,10 @@ CREATE MACRO pct(part, whole) AS CASE WHEN whole = 0 THEN NULL ELSE 100.0::DOUBL
 -- @macro at_least_0(x)  x, or 0 where it is less. NULL where it is not known: greatest() leaves NULL out.
 CREATE MACRO at_least_0(x) AS CASE WHEN x < 0 THEN 0 ELSE x END;
 
+-- @macro mean_over(value, dur_ns)  mean of a value, weighted by time; NULL where none is known.
+CREATE MACRO mean_over(value, dur_ns) AS
+    fsum(value * dur_ns) / nullif(sum(dur_ns) FILTER (value IS NOT NULL), 0)::DOUBLE;
+
 -- @macro bytes_per_ns(bytes, dur_ns)  how fast bytes were moved, over the rows that have a size and a duration; NULL
 -- where none has both.
 CREATE MACRO bytes_per_ns(bytes, dur_ns) AS
