@@ -1,4 +1,4 @@
-"""The counter tracks of an exported trace: queue depth, work running, copy bandwidth, allocated memory."""
+"""The counter tracks of an exported trace: queue depth, work running, copy bandwidth, memory, state of the GPUs."""
 
 from __future__ import annotations
 
@@ -75,9 +75,34 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         f"SELECT CASE WHEN device_type = 'cpu' THEN {cpu} ELSE {gpu} END, device_type,"
         " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3, file_row"
     )
+    # Activity is the mean since the sample before, so that it begins there.
+    sampled = (
+        "SELECT *, lag(start_ns) OVER (PARTITION BY rank, device ORDER BY start_ns) AS since_ns FROM gpu_samples"
+        " WHERE start_ns BETWEEN (SELECT min(start_ns) FROM gpu_work) AND (SELECT max(start_ns + dur_ns) FROM gpu_work)"
+    )
+    activity = (
+        f"SELECT {gpu} AS pid, unnest(['SMs', 'tensor cores', 'DRAM']) AS series, since_ns AS at_ns,"
+        " unnest([sm_active_pct, tensor_active_pct, dram_active_pct]) AS value"
+        f" FROM ({sampled} AND sm_active_pct IS NOT NULL) WHERE since_ns IS NOT NULL"
+    )
+
+    def state(column: str, series: str) -> str:
+        return (
+            f"SELECT {gpu} AS pid, '{series}' AS series, start_ns, round({column} * 1000)::BIGINT FROM ({sampled})"
+            f" WHERE {column} IS NOT NULL ORDER BY 1, 2, 3"
+        )
+
     return [
         Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
         Counter("running", running(f"{both_ends} FROM ({busy})")),
         Counter("copy GB/s", running(copying), decimals=9),
         Counter("allocated MB", allocated, decimals=6),
+        Counter(
+            "active %",
+            f"SELECT pid, series, at_ns, round(value * 1000)::BIGINT FROM ({activity})"
+            " WHERE value IS NOT NULL ORDER BY 1, 2, 3",
+            decimals=3,
+        ),
+        Counter("power W", state("power_w", "board"), decimals=3),
+        Counter("clock MHz", state("sm_clock_mhz", "SMs"), decimals=3),
     ]

@@ -192,6 +192,28 @@ late_graphs AS (
     WHERE wait_ns > 100000000
     GROUP BY run_id, rank
 ),
+-- State of the GPUs while the rank used them, and before the program began: its GPU had nothing to do for this run.
+sampled AS (
+    SELECT
+        s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
+        (clock_limits & (4 | 128)) > 0 AS power_limited, (clock_limits & (32 | 64)) > 0 AS heat_limited,
+        memory_used_bytes, processes, row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
+    FROM gpu_samples s JOIN spans USING (run_id, rank)
+),
+clock_states AS (
+    SELECT
+        run_id, rank, pct(count(*) FILTER (power_limited), count(*)) AS power_pct,
+        pct(count(*) FILTER (heat_limited), count(*)) AS heat_pct
+    FROM sampled
+    WHERE working AND power_limited IS NOT NULL
+    GROUP BY run_id, rank
+),
+other_users AS (
+    SELECT run_id, rank, max(memory_used_bytes) AS bytes, max(processes) AS processes
+    FROM sampled
+    WHERE turn = 1
+    GROUP BY run_id, rank
+),
 classified AS (
     SELECT run_id, sum(dur_ns) AS ns, sum(dur_ns) FILTER (family = 'other') AS other_ns
     FROM kernels JOIN kernel_names USING (run_id, name)
@@ -404,6 +426,26 @@ of_ranks AS (
         format('{:,} times, up to ', n) || printf('%.3f ms after the call', wait_ns / 1e6),
         'the profiler may have recorded graph work too late: idle time may be wrong'
     FROM ranks JOIN late_graphs USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 20, 'reduced GPU clocks', greatest(power_pct, heat_pct),
+        CASE WHEN greatest(power_pct, heat_pct) > 5 THEN 'note' ELSE 'ok' END,
+        printf('%.1f %% of the samples for power, %.1f %% for temperature', power_pct, heat_pct),
+        CASE WHEN greatest(power_pct, heat_pct) > 5
+            THEN 'kernels are slower than at full clocks: compare times with care (`hardware` has the clocks)' END
+    FROM ranks JOIN clock_states USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 21, 'GPU in use before the program began', bytes,
+        CASE WHEN processes > 0 OR bytes > 100000000 THEN 'warning' ELSE 'ok' END,
+        CASE
+            WHEN processes > 0 OR bytes > 100000000
+                THEN printf('%.0f MB of memory', bytes / 1e6) || CASE WHEN processes > 0
+                    THEN printf(', %d process', processes) || CASE WHEN processes > 1 THEN 'es' ELSE '' END ELSE '' END
+            ELSE 'no'
+        END,
+        CASE WHEN processes > 0 OR bytes > 100000000 THEN 'other work on the GPU may have made kernels slower' END
+    FROM ranks JOIN other_users USING (run_id, rank)
 ),
 checks AS (
     SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, impact, turn FROM of_runs
