@@ -1,0 +1,126 @@
+"""Samples of the GPUs' state: what `collect` writes, and what `hardware`, `health` and `trace` say of it."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from support import ask, event, kernel, run_cli, sql, write_run, write_trace
+
+from collect.gpu_sampler import sampling, write_rank_samples
+from collect.reports import RankReport
+from schemas.gpu_samples import GPU_SAMPLES_CSV
+
+MS = 1_000_000
+
+
+def run_folder(path: Path, samples: list[dict[str, float]]) -> Path:
+    """One kernel from 100 ms to 300 ms; step 7 from 100 ms to 200 ms, step 8 to 300 ms. Samples' times are in ms."""
+    steps = [event("user_annotation", f"ProfilerStep#{n}", at * 1000, 100_000) for n, at in ((7, 100), (8, 200))]
+    write_trace(path / "torch/rank-0.trace.json", [kernel("k", 100_000, 200_000), *steps], baseTimeNanoseconds=0)
+    with (path / "torch/rank-0.gpu_samples.csv").open("w", newline="") as f:
+        out = csv.DictWriter(f, GPU_SAMPLES_CSV)
+        out.writeheader()
+        out.writerows({"rank": 0, "device": 0, **s, "start_ns": round(s["start_ns"] * MS)} for s in samples)
+    kinds = {"trace.json": "chrome_trace", "gpu_samples.csv": "gpu_samples"}
+    return write_run(path, [(f"torch/rank-0.{end}", kind, 0) for end, kind in kinds.items()], run_id="r")
+
+
+SAMPLES = [
+    # Activity is NULL where the driver has not counted since the last sample.
+    {"start_ns": 50, "sm_active_pct": 0, "power_w": 100, "sm_clock_mhz": 1980, "clock_limits": 1, "processes": 0},
+    {"start_ns": 150, "sm_active_pct": 40, "power_w": 300, "sm_clock_mhz": 1980, "clock_limits": 0, "processes": 1},
+    {"start_ns": 200, "power_w": 500, "sm_clock_mhz": 1800, "clock_limits": 4, "processes": 1},
+    {"start_ns": 250, "sm_active_pct": 90, "power_w": 500, "sm_clock_mhz": 1600, "clock_limits": 4, "processes": 1},
+    {"start_ns": 350, "sm_active_pct": 10, "power_w": 200, "sm_clock_mhz": 1980, "clock_limits": 0, "processes": 1},
+]
+for _sample in SAMPLES:
+    _sample["memory_used_bytes"] = 5 << 20
+
+
+def test_averages_are_weighted_by_time(tmp_path: Path) -> None:
+    path = run_folder(tmp_path / "run", SAMPLES)
+    [row] = ask(path, "hardware")
+    # 100 to 300 ms. Activity: 40 % for 50 ms, 90 % for 100 ms (150 to 250), 10 % for 50 ms.
+    assert row["sm_active_pct"] == pytest.approx((40 * 50 + 90 * 100 + 10 * 50) / 200)
+    # State: 300 W for 50 ms, 500 for 50, 500 for 50, 200 for 50; clocks likewise.
+    assert row["power_w"] == pytest.approx((300 + 500 + 500 + 200) / 4)
+    assert row["sm_clock_mhz"] == pytest.approx((1980 + 1800 + 1600 + 1980) / 4) and row["min_sm_clock_mhz"] == 1600
+    assert row["power_limited_pct"] == pytest.approx(50) and row["heat_limited_pct"] == 0
+    assert (row["activity_samples"], row["sampled_ns"], row["max_processes"]) == (3, 200 * MS, 1)
+    assert row["dram_active_pct"] is None
+
+
+def test_steps_take_the_samples_that_cover_them(tmp_path: Path) -> None:
+    first, second = ask(run_folder(tmp_path / "run", SAMPLES), "hardware", params={"per": "step"})
+    # Step 7 is from 100 to 200 ms: 40 % for 50 ms, 90 % for 50 ms. Step 8: 90 % for 50 ms, 10 % for 50 ms.
+    assert (first["step"], first["sm_active_pct"]) == (7, pytest.approx(65))
+    assert (second["step"], second["sm_active_pct"]) == (8, pytest.approx(50))
+
+
+def test_whole_run_includes_samples_outside_the_recording(tmp_path: Path) -> None:
+    [row] = ask(run_folder(tmp_path / "run", SAMPLES), "hardware", params={"per": "run"})
+    assert row["sampled_ns"] == 300 * MS
+    assert row["sm_active_pct"] == pytest.approx((40 * 100 + 90 * 100 + 10 * 100) / 300)
+
+
+def test_health_says_reduced_clocks(tmp_path: Path) -> None:
+    checks = {r["fact"]: r for r in ask(run_folder(tmp_path / "run", SAMPLES), "health")}
+    # Two of the three samples between 100 and 300 ms.
+    assert checks["reduced GPU clocks"]["value"] == "66.7 % of the samples for power, 0.0 % for temperature"
+    assert checks["reduced GPU clocks"]["verdict"] == "note"
+    assert checks["GPU in use before the program began"]["verdict"] == "ok"
+
+
+def test_health_says_that_others_used_the_gpu(tmp_path: Path) -> None:
+    before = [SAMPLES[0] | {"processes": 2, "memory_used_bytes": 955_000_000}, *SAMPLES[1:]]
+    checks = {r["fact"]: r for r in ask(run_folder(tmp_path / "run", before), "health")}
+    found = checks["GPU in use before the program began"]
+    assert (found["verdict"], found["value"]) == ("warning", "955 MB of memory, 2 processes")
+
+
+def test_trace_has_counter_tracks(tmp_path: Path) -> None:
+    target = tmp_path / "out.json"
+    assert run_cli("trace", run_folder(tmp_path / "run", SAMPLES), "-o", target).returncode == 0
+    events = json.loads(target.read_text())["traceEvents"]
+    # Activity begins at the sample before: 90 % from 150 ms on, which is 50 ms after the first event.
+    active = [(e["ts"], e["args"]) for e in events if e["name"] == "active %"]
+    assert active == [(50_000, {"SMs": 90})]
+    assert [e["args"] for e in events if e["name"] == "power W"] == [{"board": 300}, {"board": 500}]
+
+
+def test_rows_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
+    path = run_folder(tmp_path / "run", SAMPLES)
+    file = path / "torch/rank-0.gpu_samples.csv"
+    file.write_text(file.read_text().replace("1800", "18OO"))
+    ran = run_cli("query", "hardware", path, "--param", "per=run", "-f", "csv")
+    assert ran.returncode == 0 and "rank-0.gpu_samples.csv: line 4 is left out" in ran.stderr
+    assert [r["n"] for r in sql(path, "SELECT count(*) AS n FROM gpu_samples")] == [4]
+
+
+def test_each_rank_gets_the_samples_of_its_gpus(tmp_path: Path) -> None:
+    values = [""] * (len(GPU_SAMPLES_CSV) - 3)
+    node = tmp_path / "gpu-samples.csv"
+    with node.open("w", newline="") as f:
+        out = csv.writer(f, lineterminator="\n")
+        out.writerows([uuid, at, *values] for at in (1, 2) for uuid in ("GPU-a", "GPU-b", "GPU-c"))
+        f.write("GPU-a,3,19")  # cut off where the sampler was killed
+    reports = [
+        RankReport(rank=0, gpus={"GPU-b": 0}),
+        RankReport(rank=1, gpus={"GPU-a": 0, "GPU-b": 1}),
+        RankReport(rank=2),
+    ]
+    write_rank_samples(node, reports, tmp_path)
+    assert not (tmp_path / "rank-2.gpu_samples.csv").exists()
+    found = [
+        [(int(row["device"]), int(row["start_ns"])) for row in csv.DictReader(path.open())]
+        for path in (tmp_path / "rank-0.gpu_samples.csv", tmp_path / "rank-1.gpu_samples.csv")
+    ]
+    assert found == [[(0, 1), (0, 2)], [(0, 1), (1, 1), (0, 2), (1, 2)]]
+
+
+def test_a_node_without_gpus_has_no_samples(tmp_path: Path) -> None:
+    with sampling(tmp_path / "samples.csv", 20):
+        pass
+    write_rank_samples(tmp_path / "samples.csv", [RankReport(gpus={"GPU-a": 0})], tmp_path)
+    assert not list(tmp_path.glob("rank-*"))
