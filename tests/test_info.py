@@ -61,7 +61,7 @@ def test_info_describes_the_recording() -> None:
     said = " ".join(told(SAMPLES / "resnet18-ddp2").split())
     for text in (
         "read as torch.profiler, 2 ranks of 2, 2 steps, shapes yes, stacks no, memory no",
-        "lacks Python stacks, allocator events, FLOP metrics, hardware metrics",
+        "lacks Python stacks, allocator events, samples of GPUs, FLOP metrics, hardware metrics",
         "GPU NVIDIA H200, compute capability 9.0",
         "model resnet18, batch 16, 2 GPUs, ddp, fp32",
         "without allocator events: memory-by-category, memory-by-op, memory-by-phase, memory-timeline",

@@ -1,9 +1,9 @@
 -- What was the state of the GPUs: clocks, power, memory in use, activity of SMs, tensor cores and memory?
 --
--- `collect run` samples NVML beside torch.profiler. Averages weigh each sample by how much of the time that it stands for
--- lies in the window: the time since the sample before. Activity comes from NVML's GPM metrics (Hopper and later), which
--- the driver counts ten times a second, as it does power. So a row of less than some 100 ms, such as a step or a phase,
--- takes part of what ran before and after it; `activity_samples` counts what it rests on.
+-- `collect run` samples NVML beside torch.profiler. Averages weigh each sample by how much of the time that it stands
+-- for lies in the window: the time since the sample before. Activity comes from NVML's GPM metrics (Hopper and later),
+-- which the driver counts ten times a second, as it does power. So a row of less than some 100 ms, such as a step or a
+-- phase, takes part of what ran before and after it; `activity_samples` counts what it rests on.
 -- @param per recording|step|phase|run = recording  The window of a row: first to last GPU work of the rank, a step, all
 --                                 GPU work of a phase, or all that was sampled, before and after the recording, too.
 -- @column run_id id               The run.
@@ -36,7 +36,7 @@
 -- @main run_id, rank, device, step, phase, activity_samples, sm_active_pct, tensor_active_pct, dram_active_pct, sm_clock_mhz,
 --   power_w
 -- @order run_id, rank, device, step, phase
--- @use arithmetic, intervals, step_ranges
+-- @use arithmetic, step_ranges
 -- @needs samples of GPUs
 -- @plot bars y=run_id,rank,device x=sm_active_pct
 -- @drill rank hardware per=step rank={rank}
@@ -48,7 +48,8 @@ WITH samples AS (
     WINDOW in_time AS (PARTITION BY run_id, rank, device ORDER BY start_ns)
 ),
 windows AS (
-    SELECT run_id, rank, device, NULL::INTEGER AS step, NULL AS phase, min(start_ns) AS first_ns,
+    SELECT
+        run_id, rank, device, NULL::INTEGER AS step, NULL AS phase, min(start_ns) AS first_ns,
         max(start_ns + dur_ns) AS last_ns
     FROM gpu_work
     WHERE '{per}' = 'recording'
@@ -92,7 +93,7 @@ SELECT
     mean_over(nvlink_rx_bytes_per_s, active_ns) AS nvlink_rx_bytes_per_s,
     mean_over(sm_clock_mhz, part_ns) AS sm_clock_mhz, min(sm_clock_mhz) FILTER (part_ns > 0) AS min_sm_clock_mhz,
     mean_over(power_w, part_ns) AS power_w, max(power_w) AS max_power_w, max(temperature_c) AS max_temperature_c,
-    -- nvmlClocksEventReasons: SwPowerCap (4), HwPowerBrakeSlowdown (128); SwThermalSlowdown (32), HwThermalSlowdown (64).
+    -- Bits of nvmlClocksEventReasons: SwPowerCap, HwPowerBrakeSlowdown; SwThermalSlowdown, HwThermalSlowdown.
     100 * mean_over(((clock_limits & (4 | 128)) > 0)::INTEGER, part_ns) AS power_limited_pct,
     100 * mean_over(((clock_limits & (32 | 64)) > 0)::INTEGER, part_ns) AS heat_limited_pct,
     max(memory_used_bytes) AS max_memory_used_bytes, nullif(max(processes), 0) AS max_processes

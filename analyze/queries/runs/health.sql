@@ -192,7 +192,7 @@ late_graphs AS (
     WHERE wait_ns > 100000000
     GROUP BY run_id, rank
 ),
--- State of the GPUs while the rank used them, and before the program began: its GPU had nothing to do for this run.
+-- State of the GPUs while the rank used them, and before the program began.
 sampled AS (
     SELECT
         s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
