@@ -36,7 +36,7 @@
 -- @main run_id, rank, device, step, phase, activity_samples, sm_active_pct, tensor_active_pct, dram_active_pct, sm_clock_mhz,
 --   power_w
 -- @order run_id, rank, device, step, phase
--- @use arithmetic, step_ranges
+-- @use arithmetic, steps
 -- @needs samples of GPUs
 -- @plot bars y=run_id,rank,device x=sm_active_pct
 -- @drill rank hardware per=step rank={rank}
