@@ -5,7 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from support import ask, event, kernel, run_cli, sql, write_run, write_trace
+from commands import run_cli
+from support import ask, sql
+from traces import event, kernel, write_run, write_trace
 
 from collect.gpu_sampler import sampling, write_rank_samples
 from collect.reports import RankReport
