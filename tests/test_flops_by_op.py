@@ -95,15 +95,14 @@ def test_grouped_convolution_by_hand(tmp_path: Path) -> None:
     assert {r["op"]: r["flops"] for r in rows} == {"conv": 28_800, "conv_backward": 28_800}
 
 
-def test_without_shapes_calls_are_unknown(tmp_path: Path) -> None:
+def test_without_shapes_there_is_no_answer(tmp_path: Path) -> None:
     import torch
     from torch import profiler
 
     with profiler.profile(activities=[profiler.ProfilerActivity.CPU]) as p:
         torch.mm(torch.randn(2, 3), torch.randn(3, 4))
     p.export_chrome_trace(str(tmp_path / "t.json"))
-    [row] = ask(tmp_path / "t.json", "flops-by-op")
-    assert (row["name"], row["calls"], row["flops"], row["unknown_calls"]) == ("aten::mm", 1, 0, 1)
+    assert ask(tmp_path / "t.json", "flops-by-op") == []
 
 
 def old(name: str, ts: float, dur: float, dims: list[list[int]] | None = None) -> dict[str, Any]:
@@ -144,9 +143,9 @@ def test_backward_of_the_libraries_until_torch_1_10(tmp_path: Path) -> None:
         "cudnn_convolution_backward": (2, 3 * 15_552, 0),
         "cudnn_convolution_transpose_backward": (1, 2 * 15_552, 0),
         "mkldnn_convolution_backward": (1, 15_552, 0),
-        "miopen_convolution_backward": (1, 0, 1),
-        "thnn_conv2d_backward": (1, 0, 1),
-        "convolution": (1, 0, 1),
+        "miopen_convolution_backward": (1, None, 1),
+        "thnn_conv2d_backward": (1, None, 1),
+        "convolution": (1, None, 1),
     }
 
 

@@ -10,7 +10,7 @@
 --                                 gradients, or template_matmul.
 -- @column name text               Operator.
 -- @column calls count             Calls.
--- @column flops FLOP              Sum over the calls.
+-- @column flops FLOP              Sum over the calls; empty where the shapes of none are known.
 -- @column flops_pct %             Share of all counted FLOPs.
 -- @column avg_flops FLOP          Mean per call with known shapes.
 -- @column unknown_calls count     Calls without shapes in the trace; they count 0.
@@ -34,9 +34,11 @@ each_call AS (
 )
 SELECT
     run_group, op, name, sum(calls)::BIGINT AS calls,
-    coalesce(sum(flops * calls), 0)::BIGINT AS flops,
-    pct(coalesce(sum(flops * calls), 0), sum(sum(flops * calls)) OVER (PARTITION BY run_group)) AS flops_pct,
+    sum(flops * calls)::BIGINT AS flops,
+    pct(sum(flops * calls), sum(sum(flops * calls)) OVER (PARTITION BY run_group)) AS flops_pct,
     sum(flops * calls)::DOUBLE / sum(calls) FILTER (flops IS NOT NULL) AS avg_flops,
     coalesce(sum(calls) FILTER (flops IS NULL), 0)::BIGINT AS unknown_calls
 FROM each_call
 GROUP BY run_group, op, name
+-- Without shapes of any call there is nothing to answer.
+QUALIFY sum(sum(flops * calls)) OVER (PARTITION BY run_group) IS NOT NULL

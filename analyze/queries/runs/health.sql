@@ -197,7 +197,8 @@ sampled AS (
     SELECT
         s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
         (clock_limits & (4 | 128)) > 0 AS power_limited, (clock_limits & (32 | 64)) > 0 AS heat_limited,
-        memory_used_bytes, processes, row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
+        memory_used_bytes, processes,
+        row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
     FROM gpu_samples s JOIN spans USING (run_id, rank)
 ),
 clock_states AS (
