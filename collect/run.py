@@ -257,10 +257,10 @@ def _execute(
         reports, done.note = assigned.reports, assigned.note
         if done.note:
             _print(console, f"note: {profiler.name}: {done.note}")
-    write_rank_samples(scratch / GPU_SAMPLES, reports, path)
         for number, report in enumerate(assigned.separate, start=2):
             other = _write_separate(folder.beside(number), report, profiler, done, path)
             _print(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
+    write_rank_samples(scratch / GPU_SAMPLES, reports, path)
     _describe_ranks(folder.manifest, done, reports)
     ranks = 1 if is_program else options.world_size
     done.status, done.reason = "running", None  # a signal may have set them
