@@ -15,7 +15,7 @@ def commit(
     store: Annotated[Path, typer.Argument(help="The store that the shards were ingested into.")],
     allow_missing: Annotated[bool, typer.Option("--allow-missing", help="Commit even if shards are missing.")] = False,
 ) -> None:
-    """Publish the shards of an ingest, all of them or none. `analyze ingest --shard` writes them."""
+    """Make the shards of `analyze ingest --shard` visible in the store, all at once."""
     from time import perf_counter
 
     began = perf_counter()

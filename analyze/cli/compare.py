@@ -26,26 +26,40 @@ from analyze.cli.options import (
 
 def compare(
     a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
-    b: Annotated[Path, typer.Argument(help="After: a store, run folder or raw trace file; may be the same store.")],
+    b: Annotated[Path, typer.Argument(help="After: the same; one store may be both, with --where-a and --where-b.")],
     level: Annotated[str, typer.Option("--level", help="Compare by kernel, family, op or phase.")] = "kernel",
-    time: Annotated[str, typer.Option("--time", help="Compare gpu time, or cpu time (op and phase only).")] = "gpu",
+    time: Annotated[
+        str, typer.Option("--time", help="Compare gpu time, or cpu time (with --level op or phase).")
+    ] = "gpu",
     where: Where = None,
     where_a: Annotated[str | None, typer.Option("--where-a", help="Like --where, for A only.")] = None,
     where_b: Annotated[str | None, typer.Option("--where-b", help="Like --where, for B only.")] = None,
     profiler: Profiler = None,
     per_step: Annotated[
         bool | None,
-        typer.Option("--per-step/--total", help="Divide by training steps. Default: if both recordings have steps."),
+        typer.Option(
+            "--per-step/--total",
+            help="Times per training step, or of whole recordings. Default: per step if both have steps.",
+        ),
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", min=0, callback=finite, help="Changes up to this percentage are `same`.")
+        float,
+        typer.Option(
+            "--tolerance",
+            min=0,
+            callback=finite,
+            help="Times that differ by at most this percentage have the status `same`.",
+        ),
     ] = 1.0,
     fail_if: Annotated[
         list[str] | None,
-        typer.Option("--fail-if", help="Exit with code 1 if this condition holds: 'kernel_time > 5%'."),
+        typer.Option(
+            "--fail-if", help="Exit with code 1 if B is worse than A by this much, for example 'kernel_time > 5%'."
+        ),
     ] = None,
     flame: Annotated[
-        Path | None, typer.Option("--flame", help="Also write the stacks of both for flamegraph.pl: out.folded.")
+        Path | None,
+        typer.Option("--flame", help="Also write the operator stacks of both to this file, for flamegraph.pl."),
     ] = None,
     sort: Sort = None,
     limit: Limit = None,
@@ -53,7 +67,7 @@ def compare(
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Compare two recordings: what was added, removed or changed. --fail-if checks a limit, for CI."""
+    """Compare two recordings: which kernels, operators or phases were added, removed or changed; --fail-if for CI."""
     form = form_of(format, output)
     if flame is not None:
         from analyze.flame import check_difference

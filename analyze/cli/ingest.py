@@ -27,21 +27,23 @@ def ingest(
     ] = None,
     as_one_run: Annotated[
         bool,
-        typer.Option("--as-one-run", help="Treat bare files as the ranks of one run; ranks are taken from the names."),
+        typer.Option(
+            "--as-one-run", help="Treat files outside run folders as the ranks of one run; names tell the ranks."
+        ),
     ] = False,
-    again: Annotated[bool, typer.Option("--again", help="Also read unchanged files.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Read files again even if they have not changed.")] = False,
     shard: Annotated[
         str | None,
         typer.Option(
             "--shard",
-            help="I/N: read only this share of the raw files, I from 0 to N-1. `analyze commit` publishes them.",
+            help="I/N: read only share I (0 to N-1) of the raw files. `analyze commit` makes all shares visible.",
         ),
     ] = None,
     launcher: Annotated[
         str | None,
         typer.Option(
             "--launcher",
-            help="Ingest in shards with slurm, dask, dask:ADDRESS, or local (on this machine).",
+            help="Start the shards, then commit: local or dask (on this machine), dask:ADDRESS, slurm.",
             autocompletion=completion.launchers,
         ),
     ] = None,
@@ -51,10 +53,13 @@ def ingest(
     launcher_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--launcher-option", help="Option of submitit or dask: slurm_partition=long, timeout_min=60, folder=PATH."
+            "--launcher-option",
+            help="Option of the launcher, for example slurm_partition=long or timeout_min=60; repeatable.",
         ),
     ] = None,
-    print_script: Annotated[bool, typer.Option("--print", help="Only print a script for sbatch.")] = False,
+    print_script: Annotated[
+        bool, typer.Option("--print", help="With --launcher slurm: print the sbatch script, and submit nothing.")
+    ] = False,
 ) -> None:
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter

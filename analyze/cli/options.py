@@ -43,7 +43,7 @@ Paths = Annotated[
 Format = Annotated[
     str | None,
     typer.Option(
-        "--format", "-f", help="table, csv, json, markdown, parquet or xlsx. Default: by the name of -o, else table."
+        "--format", "-f", help="table, csv, json, markdown, parquet or xlsx. Default: by the ending of -o, else table."
     ),
 ]
 Output = Annotated[
@@ -52,19 +52,23 @@ Output = Annotated[
 ]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, also empty ones.")]
 Where = Annotated[str | None, typer.Option("--where", help="Filter runs and ranks (SQL), for example: rank = 0.")]
-BY = "Group by columns of runs, rank or node: model,batch_size. Communication also has dimension, group and scope."
+BY = (
+    "Group by columns of the table `runs`, by rank or node, for example model,batch_size. Queries about communication "
+    "can also group by dimension, group and scope."
+)
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", help="Set a parameter of the query: k=v.", autocompletion=completion.params),
 ]
-QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Another folder with query files.")]
+QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Also use the query files of this folder.")]
 Sort = Annotated[str | None, typer.Option("--sort", help="Sort by these columns; -name sorts in descending order.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Show at most this many rows.")]
 Profiler = Annotated[
     str | None,
     typer.Option(
         "--profiler",
-        help="Use passes of torch, nsys, nvprof, ncu, none or all. Default: one timing pass of each workload.",
+        help="Use only recordings of this profiler: torch, nsys, nvprof, ncu, none (without one), all. "
+        "Default: of each workload one of torch, nsys or nvprof.",
     ),
 ]
 

@@ -33,7 +33,9 @@ def query(
         str | None,
         typer.Argument(help="The query. Without a name, all queries are listed.", autocompletion=completion.queries),
     ] = None,
-    paths: Annotated[list[Path] | None, typer.Argument(help="Stores, run folders or raw trace files.")] = None,
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Stores, run folders, folders of these, or raw trace files.")
+    ] = None,
     by: Annotated[
         str,
         typer.Option(

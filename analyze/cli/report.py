@@ -17,11 +17,13 @@ from analyze.cli.options import (
 
 def report(
     paths: Paths,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The page: report.html.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for example report.html.")],
     compare: Annotated[
-        list[Path] | None, typer.Option("--compare", help="Compare PATHS (before) with these recordings (after).")
+        list[Path] | None, typer.Option("--compare", help="Recordings to compare with: PATHS are before, these after.")
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="Label several runs by these columns of runs.")] = "",
+    by: Annotated[
+        str, typer.Option("--by", help="Name runs by these columns of the table `runs`. Default: those that differ.")
+    ] = "",
     where: Where = None,
     profiler: Profiler = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,

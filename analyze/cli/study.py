@@ -23,10 +23,12 @@ def study(
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Runs of the study: stores, run folders or raw trace files.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The page: report.html.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="File to write, for example report.html.")
+    ] = None,
     where: Where = None,
 ) -> None:
-    """Repeat a study and check its claims. The HTML page has its tables and figures next to the published ones."""
+    """Recompute a study from recordings and check its claims. The HTML page has the published tables beside."""
     from analyze.render import print_lines, to_stdout, visible
 
     if name is None:

@@ -1,4 +1,7 @@
-"""Which runs and ranks a question reads: `--where`, `--profiler` and `--by` in one value."""
+"""Which runs and ranks a question reads: `--where`, `--profiler` and `--by` in one value.
+
+`analyze.query.recordings` applies it.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """SQL of unknown origin runs in a process of its own, which answers one question and ends.
 
 Its DuckDB reads the stores' Parquet files and nothing else. The process cannot write to any file, and its memory has a
-limit. It gets its request as a line of JSON on stdin, and ends when stdin is closed: with the process that asked. It
-answers with an Arrow stream on stdout, or with a sentence on stderr and exit code 2 or 3.
+limit; on time only `serve` sets one (`analyze.serve.workers`). It gets its request as a line of JSON on stdin, and ends
+when stdin is closed: with the process that asked. It answers with an Arrow stream on stdout, or with a sentence on
+stderr and exit code 2 or 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The catalogue of a store: its runs, and the Parquet files with their rows.
 
-Only files in the catalogue are read, so every change of a store is atomic. The format of the catalogue has its own
-version. Older versions are read; the next change writes today's version.
+Only files in the catalogue are read, so every change of a store is atomic; `store.py` and `object_storage.py` write
+it. The format of the catalogue has its own version. Older versions are read; the next change writes today's version.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Columns of the tables from the events of each category."""
+"""Rows of kernels, memcpys, cuda_calls, cpu_ops and so on from Kineto's events: the columns of each category."""
 
 from __future__ import annotations
 
