@@ -16,7 +16,8 @@ from pathlib import Path
 from .module_calls import ModuleCounter
 
 EVENTS_PER_CALL = {False: 6, True: 25}
-"""Events for each call of a module, without and with Python stacks. Measured on small and large models."""
+"""Events for each call of a module, without and with Python stacks: estimates. 6 was counted for small MLPs, for which
+100,000 estimated events were 73,000."""
 POLL_S = 0.05
 PROFILER_BYTES_PER_S = 120e6
 """The fastest that the profiler's buffers grow: 260,000 events a second of 466 bytes."""

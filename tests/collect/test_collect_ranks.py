@@ -63,7 +63,7 @@ BOTH = ("rank-0.trace.json.gz", "rank-1.trace.json.gz")
 def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SPAWNED)
-    ran = collect("--", sys.executable, str(program), str(tmp_path))
+    ran = collect("--", sys.executable, str(program), str(tmp_path), **NO_GPU)
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert ran.manifest.world_size == 2 and [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
     says = "discarded recordings: 1 of a process that is no rank of the job"
@@ -74,7 +74,7 @@ def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None
 def test_helper_with_rank_variables_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
-    ran = collect("--", *TWO, str(program), str(tmp_path))
+    ran = collect("--", *TWO, str(program), str(tmp_path), **NO_GPU)
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     says = "discarded recordings: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
