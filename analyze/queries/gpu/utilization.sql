@@ -35,14 +35,14 @@ stretches AS (
 ),
 filled AS (
     SELECT
-        window_id, sum(end_ns - start_ns)::BIGINT AS kernel_ns, sum((end_ns - start_ns) * efficiency) AS efficient_ns
+        window_id, sum(end_ns - start_ns)::BIGINT AS kernel_ns, fsum((end_ns - start_ns) * efficiency) AS efficient_ns
     FROM intervals_clip('stretches', 'gpu_windows_{window}')
     GROUP BY window_id
 ),
 occupied AS (
     SELECT
         window_id, count(blocks_per_sm) AS shaped,
-        sum((end_ns - start_ns) * occupancy_pct) / nullif(sum(end_ns - start_ns) FILTER (occupancy_pct >= 0), 0)
+        fsum((end_ns - start_ns) * occupancy_pct) / nullif(sum(end_ns - start_ns) FILTER (occupancy_pct >= 0), 0)
             AS occupancy_pct
     FROM intervals_clip('shapes', 'gpu_windows_{window}')
     WHERE occupancy_pct IS NULL OR occupancy_pct >= 0
