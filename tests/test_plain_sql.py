@@ -16,7 +16,7 @@ from traces import kernel, write_trace
 
 import analyze
 from analyze.advise import findings
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.query.blocks import built_in, home
 from analyze.query.engine import Engine
 from analyze.query.plain_sql import block_statements, check_expression, check_select
@@ -361,7 +361,7 @@ def test_the_process_cannot_write_or_outgrow_its_limit(place: Place, monkeypatch
         "SELECT * FROM generate_series(1, 1_000_000_000)",
         "SELECT count(DISTINCT i) FROM generate_series(1, 300_000_000) t(i)",
     ):
-        with pytest.raises(InputError, match=r"[Oo]ut of [Mm]emory"):
+        with pytest.raises(MachineError, match=r"[Oo]ut of [Mm]emory"):
             traces.sql(statement).arrow()
     code = (
         "from analyze.query.process_limits import forbid_files\n"

@@ -58,7 +58,7 @@ assert answer.splitlines()[1].startswith("convolution,308,"), answer
 from analyze.ingestion.cache import entries, evict
 reader = analyze.open(sample)
 assert evict(0) == [] and len(entries()) == 1
-assert reader.query("kernel-share", params={"group": "family"})["calls"][0].as_py() == 308
+assert reader.query("kernel-share", params={"group": "family"}).dicts()[0]["calls"] == 308
 reader.stores[0].release()
 assert len(evict(0)) == 1 and entries() == []
 """

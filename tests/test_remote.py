@@ -13,7 +13,7 @@ from support import SAMPLES, sql, stored_rows
 from traces import kernel, write_ranks, write_trace
 
 import analyze
-from analyze.errors import InputError
+from analyze.errors import InputError, MachineError
 from analyze.store.object_storage import RemoteStore, existing_store, store_at
 from schemas.urls import is_remote
 
@@ -129,7 +129,7 @@ def test_replaced_files_stay_for_one_change(tmp_path: Path, url: str) -> None:
 def test_storage_errors_are_one_sentence(bucket: str) -> None:
     with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x: not a store"):
         existing_store("s3://no-such-bucket-here/x")
-    with pytest.raises(InputError, match=r"^s3://no-such-bucket-here/x"):
+    with pytest.raises(MachineError, match=r"^s3://no-such-bucket-here/x"):
         analyze.ingest(SAMPLES / "late-rank", store="s3://no-such-bucket-here/x")
 
 

@@ -5,7 +5,7 @@
 -- baddbmm, fp8 and grouped products, and scaled dot-product attention. Bias, activations and normalization are not
 -- counted. Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter,
 -- causal attention counts half, as in FlashAttention's own figures, if the trace says that it is causal (concrete
--- inputs, since torch 2.1).
+-- inputs, since torch 2.1). Runs without any shapes are left out.
 -- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul, attention, with _backward for
 --                                 gradients, or template_matmul.
 -- @column name text               Operator.
@@ -21,7 +21,7 @@
 -- @drill name op-roofline name={name}
 WITH counted AS (
     SELECT run_group, op, name, input_dims, concrete_inputs, gradients, count(*) AS calls
-    FROM flop_calls
+    FROM flop_calls SEMI JOIN (SELECT DISTINCT run_id FROM cpu_ops WHERE input_dims IS NOT NULL) USING (run_id)
     GROUP BY ALL
 ),
 parsed AS (
@@ -40,5 +40,3 @@ SELECT
     coalesce(sum(calls) FILTER (flops IS NULL), 0)::BIGINT AS unknown_calls
 FROM each_call
 GROUP BY run_group, op, name
--- Without shapes of any call there is nothing to answer.
-QUALIFY sum(sum(flops * calls)) OVER (PARTITION BY run_group) IS NOT NULL
