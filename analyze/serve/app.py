@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -49,10 +50,12 @@ class App:
             Route("/static/{name:str}", self.static),
         ]
 
-    def end(self) -> None:
-        """Stop the worker processes."""
-        self._pages.end()
-        self._statements.end()
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Stop the worker processes when the server ends."""
+        yield
+        await self._pages.end()
+        await self._statements.end()
 
     def starlette(self) -> Starlette:
         """Return the application."""
@@ -60,7 +63,7 @@ class App:
             InputError: self.mistaken, Failed: self.failed,
             HTTPException: self.unknown, Exception: self.broken,
         }  # fmt: skip
-        return Starlette(routes=self.routes, exception_handlers=handlers)
+        return Starlette(routes=self.routes, exception_handlers=handlers, lifespan=self.lifespan)
 
     async def report(self, request: Request) -> Response:
         """Return the report of one run or several, or a part of it."""

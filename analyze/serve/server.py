@@ -56,18 +56,14 @@ def serve(
         secret = secrets.token_urlsafe(32) if token or not loopback else None
         name = host if loopback or host not in ("", "0.0.0.0", "::") else socket.gethostname()
         hosts = LOOPBACK if loopback else (*LOOPBACK, host, socket.gethostname(), socket.getfqdn())
-        pages = App(site, time_limit)
-        app = Guard(pages.starlette(), hosts, not loopback, secret, f"tracequarry-{own}")
+        app = Guard(App(site, time_limit).starlette(), hosts, not loopback, secret, f"tracequarry-{own}")
         config = uvicorn.Config(
-            app, http=limited(), ws="none", lifespan="off", log_level="critical", access_log=False, server_header=False,
+            app, http=limited(), ws="none", lifespan="on", log_level="critical", access_log=False, server_header=False,
             proxy_headers=False, timeout_graceful_shutdown=1, limit_concurrency=200,
         )  # fmt: skip
         address = f"http://{f'[{name}]' if ':' in name else name}:{own}/"
         show(address + (f"?token={secret}" if secret else ""))
-        try:
-            uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            pages.end()
+        uvicorn.Server(config).run(sockets=[listening])
 
 
 def check() -> None:

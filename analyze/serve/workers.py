@@ -141,7 +141,9 @@ class Workers:
         while len(self._idle) > self._most:
             self._idle.pop(0).kill()
 
-    def end(self) -> None:
-        """Kill all processes."""
-        for worker in (*self._idle, *self._busy):
+    async def end(self) -> None:
+        """Kill all processes, and wait for their end: the event loop may close afterwards."""
+        workers = (*self._idle, *self._busy)
+        for worker in workers:
             worker.kill()
+        await asyncio.gather(*(worker.process.wait() for worker in workers))
