@@ -22,7 +22,7 @@ def test_description_is_the_readme_without_repository_links() -> None:
     assert any(link.startswith("docs/") for link in links)
     assert [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if not link.startswith("http")] == []
     assert CODE.findall(text) == CODE.findall(readme)
-    assert "Performance (`docs/performance.md`) has all figures" in text
+    assert "Performance (`docs/performance.md`) has all measurements" in text
 
 
 def test_the_source_distribution_has_all_folders() -> None:
