@@ -23,7 +23,7 @@ from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
 from schemas.isolation import python, python_variables
 
-FAST_S, SLOW_S = 600, 1.0
+_FAST_S, _SLOW_S = 600, 1.0
 """After so many seconds one sample is taken in so many: a job of days stays small."""
 _FLUSH_S = 1.0
 _STOP_S = 5.0
@@ -155,7 +155,7 @@ def main() -> int:
         out = csv.writer(f, lineterminator="\n")
         start = due = flushed = time.monotonic()
         while gpus:
-            interval = 1 / hz if due - start < FAST_S else max(1 / hz, SLOW_S)
+            interval = 1 / hz if due - start < _FAST_S else max(1 / hz, _SLOW_S)
             due = max(due + interval, time.monotonic())
             if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
                 break

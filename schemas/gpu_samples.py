@@ -37,11 +37,6 @@ last sample that has them: the driver counts ten times a second. NULL between, a
 GPU_SAMPLES_CSV = ("rank", "device", "start_ns", *STATE, *GPM)
 """Header of rank-N.gpu_samples.csv. start_ns: when, in ns since the epoch, as torch.profiler's traces."""
 
-POWER_LIMITS = 0x4 | 0x80
-"""Bits of clock_limits: clocks are reduced for power (SwPowerCap, HwPowerBrakeSlowdown)."""
-THERMAL_LIMITS = 0x20 | 0x40
-"""Bits of clock_limits: clocks are reduced for temperature (SwThermalSlowdown, HwThermalSlowdown)."""
-
 _UNITS = {"_mhz": "MHz", "_w": "W", "_c": "°C", "_pct": "%", "_bytes": "B", "_per_s": "B/s"}
 
 

@@ -36,7 +36,7 @@
 -- @main run_id, rank, device, step, phase, activity_samples, sm_active_pct, tensor_active_pct, dram_active_pct,
 --   sm_clock_mhz, power_w
 -- @order run_id, rank, device, step, phase
--- @use arithmetic, steps
+-- @use arithmetic, gpu_clocks, steps
 -- @needs samples of GPUs
 -- @plot bars y=run_id,rank,device x=sm_active_pct
 -- @drill rank hardware per=step rank={rank}
@@ -93,9 +93,8 @@ SELECT
     mean_over(nvlink_rx_bytes_per_s, active_ns) AS nvlink_rx_bytes_per_s,
     mean_over(sm_clock_mhz, part_ns) AS sm_clock_mhz, min(sm_clock_mhz) FILTER (part_ns > 0) AS min_sm_clock_mhz,
     mean_over(power_w, part_ns) AS power_w, max(power_w) AS max_power_w, max(temperature_c) AS max_temperature_c,
-    -- Bits of nvmlClocksEventReasons: SwPowerCap, HwPowerBrakeSlowdown; SwThermalSlowdown, HwThermalSlowdown.
-    100 * mean_over(((clock_limits & (4 | 128)) > 0)::INTEGER, part_ns) AS power_limited_pct,
-    100 * mean_over(((clock_limits & (32 | 64)) > 0)::INTEGER, part_ns) AS heat_limited_pct,
+    100 * mean_over(limited_for_power(clock_limits)::INTEGER, part_ns) AS power_limited_pct,
+    100 * mean_over(limited_for_heat(clock_limits)::INTEGER, part_ns) AS heat_limited_pct,
     max(memory_used_bytes) AS max_memory_used_bytes, nullif(max(processes), 0) AS max_processes
 FROM parts
 GROUP BY run_group, run_id, rank, device, step, phase

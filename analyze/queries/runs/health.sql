@@ -18,7 +18,7 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_kinds, collectives, intervals, launches, profiler_cost, steps
+-- @use api_roles, arithmetic, collective_kinds, collectives, gpu_clocks, intervals, launches, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -196,7 +196,7 @@ late_graphs AS (
 sampled AS (
     SELECT
         s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
-        (clock_limits & (4 | 128)) > 0 AS power_limited, (clock_limits & (32 | 64)) > 0 AS heat_limited,
+        limited_for_power(clock_limits) AS power_limited, limited_for_heat(clock_limits) AS heat_limited,
         memory_used_bytes, processes,
         row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
     FROM gpu_samples s JOIN spans USING (run_id, rank)
