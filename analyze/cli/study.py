@@ -28,7 +28,7 @@ def study(
     ] = None,
     where: Where = None,
 ) -> None:
-    """Recompute a study from recordings and check its claims. The HTML page has the published tables beside."""
+    """Recompute a study from recordings and check its claims. The HTML page shows the published tables, too."""
     from analyze.render import print_lines, to_stdout, visible
 
     if name is None:
