@@ -90,8 +90,8 @@ class Engine:
     def _create(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Create what SQL reads and does not exist: stored tables, and parts of the blocks that it uses."""
         read = parts(blocks(uses, folders), sql)
-        for table in sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created):
-            self._recordings.create_view(table)
+        tables = sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created)
+        for table in self._recordings.create_views(tables):
             self.created.add(table)
         for part in read:
             if part.name not in self.created:

@@ -214,12 +214,20 @@ class Recordings:
         if self._filtered:
             self._ranks = kept
 
-    def create_view(self, table: str) -> None:
-        """Make a stored table one of the DuckDB's, with the rows of what is selected and their group."""
-        if table == "kernel_names":
-            self._create_kernel_names()
-            return
-        scan = self._derived(table) if TABLES[table].derived else self._scan(table)
+    def create_views(self, tables: Sequence[str]) -> Iterator[str]:
+        """Make stored tables some of the DuckDB's, with the rows of what is selected and their group.
+
+        Yields the name of each that is there.
+        """
+        scans = self._derived([t for t in tables if TABLES[t].derived])
+        for table in tables:
+            if table == "kernel_names":
+                self._create_kernel_names()
+            else:
+                self._create_view(table, scans.get(table) or self._scan(table))
+            yield table
+
+    def _create_view(self, table: str, scan: str) -> None:
         if self.selection.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
         else:
@@ -239,24 +247,26 @@ class Recordings:
         arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
         self.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
-    def _derived(self, table: str) -> str:
-        """SELECT of a derived table; of runs whose stored rows are of another version they are computed anew."""
+    def _derived(self, tables: Sequence[str]) -> dict[str, str]:
+        """SELECT of derived tables of which runs have stored rows of another version: these are computed anew."""
         stale = [(s, r) for s, r in self.chosen if s.snapshot.runs[r].derived != derived_version()]
         if not stale:
-            return self._scan(table)
+            return {}
         current = [run for run in self.chosen if run not in stale]
-        self.execute(f"CREATE TABLE {table}_derived AS {self._scan(table, current)}")
+        for table in tables:
+            self.execute(f"CREATE OR REPLACE TABLE {table}_derived AS {self._scan(table, current)}")
         for store, run_id in stale:
             for rank in sorted(self._ranks.get(run_id, _ranks(store, run_id))):
                 read = with_kernel_names(partial(self._of_rank, (store, run_id), rank))
-                rows = derive(read, table.__eq__)[table]
-                with registered(self.connection, derived_rows=rows):
-                    self.execute(
-                        f"INSERT INTO {table}_derived BY NAME"
-                        " SELECT $1::run_key AS run_id, $2::INTEGER AS rank, * FROM derived_rows",
-                        [run_id, rank],
-                    )
-        return f"SELECT * FROM {table}_derived"
+                found = derive(read, tables.__contains__)
+                for table in tables:
+                    with registered(self.connection, derived_rows=found[table]):
+                        self.execute(
+                            f"INSERT INTO {table}_derived BY NAME"
+                            " SELECT $1::run_key AS run_id, $2::INTEGER AS rank, * FROM derived_rows",
+                            [run_id, rank],
+                        )
+        return {table: f"SELECT * FROM {table}_derived" for table in tables}
 
     def _of_rank(self, run: tuple[Store, str], rank: int, table: str, columns: Sequence[str]) -> pa.Table:
         """Stored columns of a rank as they are in its Parquet file: with dictionary-encoded texts."""
