@@ -77,13 +77,8 @@ def test_single_event_with_a_rank_does_not_split_a_file(tmp_path: Path) -> None:
     assert [r["rank"] for r in ask(path, "breakdown")] == [0]
 
 
-@pytest.mark.parametrize("others", [0, 1500])
-def test_begins_and_ends_are_read(tmp_path: Path, others: int) -> None:
-    """a [10.5, 30) contains b [12, 20.25): 19.5 and 8.25 us; c has no end, and the last end no begin.
-
-    Also in a chunk that is large enough to be read by the forms of its events.
-    """
-    long = [event("cpu_op", "other", 100 + i, 1, note="x" * 4000) for i in range(others)]
+def test_begins_and_ends_are_read(tmp_path: Path) -> None:
+    """a [10.5, 30) contains b [12, 20.25): 19.5 and 8.25 us; c has no end, and the last end no begin."""
 
     def half(ph: str, ts: float, name: str = "", **args: Any) -> dict[str, Any]:
         said: dict[str, Any] = {"cat": "cpu_op", "name": name} if name else {}
@@ -93,14 +88,10 @@ def test_begins_and_ends_are_read(tmp_path: Path, others: int) -> None:
         half("B", 10.5, "a", **{"External id": 4}), half("B", 12, "b"), half("E", 20.25), half("E", 30, "a"),
         half("E", 31), half("B", 40, "c"),
     ]  # fmt: skip
-    path = write_trace(tmp_path / "t.json", [*events, *process(0, 10), *long])
+    path = write_trace(tmp_path / "t.json", [*events, *process(0, 10)])
     rows = sql(path, "SELECT name, start_ns, dur_ns, op_id FROM cpu_ops WHERE length(name) = 1 ORDER BY name")
     assert [tuple(r.values()) for r in rows] == [
         ("a", 10_500, 19_500, 4), ("b", 12_000, 8_250, None),
     ]  # fmt: skip
     warning = warnings(path)
-    assert (
-        "1 cpu_op, phase B" in warning
-        and "1 no category, phase E" in warning
-        and f"{7 + others} events kept" in warning
-    )
+    assert "1 cpu_op, phase B" in warning and "1 no category, phase E" in warning and "7 events kept" in warning

@@ -117,20 +117,16 @@ class Tally:
     """Whether there was something else between the events: a number, a list."""
     repaired: bool = False
 
-    def add(self, other: Tally, times: int = 1) -> None:
-        """Add the counts of other events, `times` times."""
-        self.events += times * other.events
-        self.lost += _times(other.lost, times)  # drops zeros
+    def add(self, other: Tally) -> None:
+        """Add the counts of other events."""
+        self.events += other.events
+        self.lost += other.lost  # drops zeros
         for category, n in other.unread.items():
             known = category in self.unread or len(self.unread) < _CATEGORIES
-            self.unread[category if known else "others"] += times * n
-        self.unrepresentable += _times(other.unrepresentable, times)
+            self.unread[category if known else "others"] += n
+        self.unrepresentable += other.unrepresentable
         self.stray = self.stray or other.stray
         self.repaired = self.repaired or other.repaired
-
-
-def _times(counts: Counter[str], times: int) -> Counter[str]:
-    return Counter({what: times * n for what, n in counts.items()})
 
 
 def decode_chunk(chunk: bytes) -> list[Event] | None:

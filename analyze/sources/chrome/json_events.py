@@ -45,12 +45,12 @@ class Piece(NamedTuple):
     start: int
     end: int
 
-    def read(self, more: int = 0) -> bytes:
-        """Return its bytes and up to `more` bytes after it; fewer if the file has become shorter."""
+    def read(self) -> bytes:
+        """Return its bytes; fewer if the file has become shorter."""
         try:
             with self.path.open("rb") as f:
                 f.seek(self.start)
-                return f.read(self.end - self.start + more)
+                return f.read(self.end - self.start)
         except OSError as e:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
 

@@ -9,9 +9,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.chrome.cutting import PADDING
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
-from analyze.sources.chrome.forms import FORMS, Forms
 from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
@@ -48,17 +46,10 @@ def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool) -> Dec
     return Decoded(build_batches(events, base_ns, tally), tally, True, later)
 
 
-def decode(chunk: Chunk, base_ns: int, merged: bool = False, forms: Forms | None = FORMS) -> Decoded:
-    """Decode a chunk of comma-separated events into batches (in a worker process, for large files).
-
-    Without `forms`, decode each event.
-    """
-    data, size = (chunk, len(chunk)) if isinstance(chunk, bytes) else (chunk.read(2 * PADDING), chunk.end - chunk.start)
+def decode(chunk: Chunk, base_ns: int, merged: bool = False) -> Decoded:
+    """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
     tally = Tally()
-    batches = forms.build(data, min(size, len(data)), base_ns, tally) if forms and not merged else None
-    if batches is not None:
-        return Decoded(batches, tally, True)
-    data = data[:size].strip(b" \t\r\n,")
+    data = read_chunk(chunk).strip(b" \t\r\n,")
     events = decode_chunk(data)
     if events is None:
         repaired = repair(data)

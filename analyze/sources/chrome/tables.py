@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,24 +19,6 @@ from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Event, Tally
 from analyze.sources.chrome.metadata import ProcessGroup
 
-
-class Kind(Protocol):
-    """The fields that determine the table of an event."""
-
-    @property
-    def ph(self) -> str:
-        """Phase."""
-
-    @property
-    def cat(self) -> str:
-        """Category."""
-
-    @property
-    def name(self) -> str:
-        """Name."""
-
-
-E = TypeVar("E", bound=Kind)
 Batches = dict[str, pa.RecordBatch]
 _ALIASES = {
     "Kernel": "kernel",
@@ -80,18 +61,18 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
     `base_ns` is added to every start: Kineto's baseTimeNanoseconds, 0 if the file has none.
     """
     parts: dict[str, list[pa.RecordBatch]] = {}
-    for category, group in by_category(events, tally).items():
-        if batch := category_batch(category, group, base_ns, tally):
+    for category, group in _by_category(events, tally).items():
+        if batch := _category_batch(category, group, base_ns, tally):
             parts.setdefault(CATEGORIES[category][0], []).append(batch)
     return {t: b[0] if len(b) == 1 else concat(b) for t, b in parts.items()}
 
 
-def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
+def _by_category(events: Sequence[Event], tally: Tally) -> dict[str, list[Event]]:
     """Group the events that have a table by category (`CATEGORIES`); count all in `tally`.
 
     Events of a category keep their order, one alias of the category after the other.
     """
-    groups: defaultdict[tuple[str, str], list[E]] = defaultdict(list)
+    groups: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
     no_phase = 0
     unread: Counter[str] = Counter()
     for e in events:
@@ -103,7 +84,7 @@ def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
                 unread[phase_label(e)] += 1
             else:
                 no_phase += 1
-    found: defaultdict[str, list[E]] = defaultdict(list)
+    found: defaultdict[str, list[Event]] = defaultdict(list)
     for (ph, cat), group in groups.items():
         category = _ALIASES.get(cat, cat)
         if category in CATEGORIES and (category == "cpu_instant_event") == (ph == "i"):
@@ -118,7 +99,7 @@ def by_category(events: Sequence[E], tally: Tally) -> dict[str, list[E]]:
     return found
 
 
-def category_batch(category: str, events: Sequence[Event], base_ns: int, tally: Tally) -> pa.RecordBatch | None:
+def _category_batch(category: str, events: Sequence[Event], base_ns: int, tally: Tally) -> pa.RecordBatch | None:
     """Convert the events of a category to rows; None if there are none. Events without a time move to `tally.lost`."""
     start, known = _starts(events, base_ns)
     if lost := int((~known).sum()):
@@ -154,7 +135,7 @@ def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
     return record_batch("process_groups", columns, len(groups), Counter())
 
 
-def phase_label(event: Kind) -> str:
+def phase_label(event: Event) -> str:
     """Describe an event that is not read, for a warning."""
     return f"{_label(event.cat)}, phase {_label(event.ph)}"
 
@@ -164,7 +145,7 @@ def _label(cat: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in cat[:40]) or "no category"
 
 
-def _move_ranges(found: dict[str, list[E]]) -> None:
+def _move_ranges(found: dict[str, list[Event]]) -> None:
     """Move ranges that torch wrote as operators to the ranges."""
     ops = found.get("cpu_op", [])
     if any(n.startswith(_RANGE_NAMES) for n in {e.name for e in ops}):

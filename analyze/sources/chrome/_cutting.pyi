@@ -1,3 +1,0 @@
-def cut(
-    data: bytes, begin: int, last: int, gap: bytes, stays: bytes
-) -> tuple[bytes, bytes, list[bytes], bytes, bytes, bytes, bytes, bytes]: ...
