@@ -17,6 +17,7 @@ INTERNALS = {
     "torch._C._current_graph_task_id": "optimizers that step in the backward pass end their steps too early",
     "torch._C._autograd._clear_callbacks": "processes forked from a recorded one grow as they run",
     "torch._C._cuda_hasPrimaryContext": "only the current GPU is idle at the ends of a block of steps",
+    "torch._C._demangle": "kernels of a GPU-only recording have mangled names",
     "torch._C._profiler._ExperimentalConfig": "operators of one thread only are recorded",
     "torch.autograd.profiler.profile.toggle_collection_dynamic": "a recording that a bound ended does not go on",
 }
