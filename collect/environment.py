@@ -1,36 +1,24 @@
-"""Describes the node and the working directory without torch: packages, variables, driver, git."""
+"""Describes the node and the program's repository without torch: packages, variables, driver, git."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import platform
 import re
 import socket
 import subprocess
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
+from collect.injected.packages import installed_packages
 from collect.redact import safe_variables
+from schemas.files import is_file
 from schemas.isolation import run_tool, which
 from schemas.manifest import Manifest
 
-PACKAGES = re.compile(
-    r"tracequarry|torch|torchvision|torchaudio|triton|pytorch-triton|numpy|pillow|msgspec|typer|rich"
-    r"|(nvidia-)?(cuda|cudnn|nccl|cublas|cupti|nvtx)\S*|nvidia-\S+",
-    re.I,
-)
-"""Distributions that can affect a measurement."""
 TIMEOUT_S = 10.0
-
-
-def installed_packages() -> dict[str, str]:
-    """Versions of the distributions that can affect a measurement, by name."""
-    found = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name and PACKAGES.fullmatch(name):
-            found[name.lower()] = distribution.version
-    return dict(sorted(found.items()))
 
 
 def output_of(program: str, *arguments: str, **variables: str) -> str | None:
@@ -79,13 +67,27 @@ _GIT_VARIABLES = {
 }
 
 
-def git_state() -> tuple[str | None, bool | None]:
-    """Return the commit of the current directory, and whether files differ from it; (None, None) outside a repository.
+def program_folder(program: Sequence[str]) -> Path | None:
+    """Return the folder of the script that a command runs, else the current one; None if that was deleted."""
+    with suppress(OSError, ValueError):
+        scripts = (Path(a) for a in program if a.endswith((".py", ".sh")))
+        if script := next(filter(is_file, scripts), None):
+            return script.resolve().parent
+    with suppress(OSError):
+        return Path.cwd()
+    return None
+
+
+def git_state(folder: Path | None) -> tuple[str | None, bool | None]:
+    """Return the commit of a folder, and whether files differ from it; (None, None) outside a repository.
 
     Runs no program that the repository configures. Whether files differ is None if that needs such a program.
     """
-    commit = _git("rev-parse", "--verify", "HEAD")
-    names = _git("config", "--null", "--name-only", "--list")
+    if folder is None:
+        return None, None
+    git = partial(_git, folder)
+    commit = git("rev-parse", "--verify", "HEAD")
+    names = git("config", "--null", "--name-only", "--list")
     if commit is None or names is None:
         return commit, None
     # filter.NAME.clean and filter.NAME.process convert a file to its committed form. git fails where it needs a filter
@@ -94,7 +96,7 @@ def git_state() -> tuple[str | None, bool | None]:
     if not all(re.fullmatch(r"[\w.-]+", driver, re.ASCII) for driver in drivers):
         return commit, None  # `-c` splits at the first =, which such a name may contain
     settings = [f"filter.{d}.{setting}" for d in drivers for setting in ("clean=", "process=", "required=true")]
-    changes = _git(
+    changes = git(
         *(part for setting in settings for part in ("-c", setting)),
         "status",
         "--porcelain",
@@ -105,16 +107,12 @@ def git_state() -> tuple[str | None, bool | None]:
     return commit, None if changes is None else bool(changes)
 
 
-def _git(*arguments: str) -> str | None:
-    try:
-        here = str(Path.cwd())
-    except FileNotFoundError:  # the directory was deleted
-        return None
-    return output_of("git", "-C", here, *_GIT_OPTIONS, *arguments, **_GIT_VARIABLES)
+def _git(folder: Path, *arguments: str) -> str | None:
+    return output_of("git", "-C", str(folder), *_GIT_OPTIONS, *arguments, **_GIT_VARIABLES)
 
 
 def describe_node(manifest: Manifest) -> None:
-    """Fill in the manifest's fields on the node and the working directory."""
+    """Fill in the manifest's fields on the node, and on the program's repository."""
     manifest.host = socket.gethostname()
     manifest.python_version = platform.python_version()
     manifest.driver_version = driver_version()
@@ -122,4 +120,4 @@ def describe_node(manifest: Manifest) -> None:
     manifest.torch_version = manifest.packages.get("torch")
     manifest.torchvision_version = manifest.packages.get("torchvision")
     manifest.environment = safe_variables(os.environ)
-    manifest.git_commit, manifest.git_dirty = git_state()
+    manifest.git_commit, manifest.git_dirty = git_state(program_folder(manifest.program or ()))

@@ -94,6 +94,7 @@ def _redacted(manifest: Manifest) -> Manifest:
         command=redactor.arguments(manifest.command),
         program=redactor.anything(manifest.program),
         reason=redactor.anything(manifest.reason),
+        packages={redactor.tokens(name): redactor.tokens(version) for name, version in manifest.packages.items()},
         passes=[
             msgspec.structs.replace(
                 p,

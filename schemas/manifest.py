@@ -163,10 +163,13 @@ class Manifest(msgspec.Struct, kw_only=True):
     torchvision_version: str | None = None
     python_version: str | None = None
     packages: dict[str, str] = {}
+    """Version of each package that is installed for the program's Python, by name; without torch for `collect`'s."""
     environment: dict[str, str] = {}
     """Only variables that can affect a measurement (collect.redact.VARIABLES)."""
     git_commit: str | None = None
+    """Commit of the folder of the program's script, else of the current directory."""
     git_dirty: bool | None = None
+    """Whether tracked files differ from it."""
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -32,7 +32,7 @@ EVENT_TABLES = (
         ("torch_version", "string", "", "PyTorch"),
         ("host", "string", "", "host name"),
         ("command", "string", "", "command line"),
-        ("git_commit", "string", "", "commit of the working directory"),
+        ("git_commit", "string", "", "commit of the program's folder"),
         ("start_time", "string", "", "ISO 8601, UTC"),
         ("status", "string", "", "running, done or failed; NULL for bare files"),
         ("reason", "string", "", "reason of a failure"),

@@ -8,6 +8,8 @@ import platform
 import sys
 from typing import Any
 
+from .packages import installed_packages
+
 
 def torch_facts() -> dict[str, Any]:
     """Fields of schemas.manifest.Manifest that depend on torch; CUDA libraries and GPUs only if there is a GPU."""
@@ -23,6 +25,8 @@ def torch_facts() -> dict[str, Any]:
         imported = sys.modules.get("torchvision")
         version = imported.__version__ if imported else importlib.metadata.version("torchvision")
         facts["torchvision_version"] = str(version)
+    with contextlib.suppress(Exception):  # a damaged environment
+        facts["packages"] = installed_packages()
     if not torch.cuda.is_available():
         return facts
     # A broken library may raise anything when queried for its version, which must not fail the run.

@@ -14,7 +14,7 @@ from collect_support import CPU
 from traces import kernel, write_ranks
 
 from analyze.ingestion.staging import LITTLE
-from collect.environment import git_state
+from collect.environment import git_state, program_folder
 from schemas.isolation import isolated_children, run_tool
 from schemas.tools import NSYS
 
@@ -151,22 +151,32 @@ def test_program_imports_from_its_own_folder(tmp_path: Path) -> None:
         assert log.read_text() == "None None\n" * 2, name
 
 
-def test_manifest_records_commit_and_uncommitted_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert git_state() == (None, None)
+def test_commit_and_uncommitted_changes(tmp_path: Path) -> None:
+    assert git_state(tmp_path) == (None, None)
     folder = repository(tmp_path / "repository")
-    monkeypatch.chdir(folder)
     commit = git(folder, "rev-parse", "HEAD")
-    assert git_state() == (commit, False)
+    assert git_state(folder) == (commit, False)
     touch_later(folder / "file")
-    assert git_state() == (commit, False)
+    assert git_state(folder) == (commit, False)
     (folder / "file").write_text("b\n")
-    assert git_state() == (commit, True)
+    assert git_state(folder) == (commit, True)
     # A required filter would have to say whether the file differs; one that no changed file has does not matter.
     git(folder, "config", "filter.x.clean", "false")
-    assert git_state() == (commit, True)
+    assert git_state(folder) == (commit, True)
     (folder / ".git/info/attributes").write_text("file filter=x\n")
-    assert git_state() == (commit, None)
+    assert git_state(folder) == (commit, None)
+
+
+def test_commit_is_that_of_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = repository(tmp_path / "repository")
+    (script := folder / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    assert program_folder(["python", "-u", str(script), "other.py"]) == folder
+    assert program_folder(["python", "missing.py"]) == program_folder(()) == tmp_path
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert program_folder(()) is None and git_state(None) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +195,7 @@ def test_manifest_records_commit_and_uncommitted_changes(tmp_path: Path, monkeyp
         "[core]\nsshCommand = {decoy}\n",
     ],
 )  # fmt: skip
-def test_git_config_of_a_repository_runs_no_program(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str
-) -> None:
+def test_git_config_of_a_repository_runs_no_program(tmp_path: Path, config: str) -> None:
     folder, ran, decoy = repository(tmp_path / "repository"), tmp_path / "ran", tmp_path / "decoy"
     decoy.write_text(f"#!/bin/sh\ntouch {ran}\nexit 1\n")
     decoy.chmod(0o755)
@@ -204,8 +212,7 @@ def test_git_config_of_a_repository_runs_no_program(
     with (folder / ".git/config").open("a") as f:
         f.write(config.format(decoy=decoy, hooks=hooks))
     touch_later(folder / "file")
-    monkeypatch.chdir(folder)
-    assert git_state()[0] == commit and not ran.exists()
+    assert git_state(folder)[0] == commit and not ran.exists()
     # The decoy is one that git runs without these precautions.
     subprocess.run(["git", "status", "--porcelain"], cwd=folder, capture_output=True, timeout=60)
     assert ran.exists()

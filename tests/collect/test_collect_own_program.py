@@ -92,6 +92,8 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
     site = tmp_path / "site"
     site.mkdir()
     (site / "sitecustomize.py").write_text("print('the user\\'s own sitecustomize')\n")
+    (site / "Only_Here-1.2.dist-info").mkdir()
+    (site / "Only_Here-1.2.dist-info/METADATA").write_text("Name: Only_Here\nVersion: 1.2\n")
     shell = tmp_path / "go.sh"
     command = shlex.join([sys.executable, script(TRAIN)])
     shell.write_text(f'PYTHONPATH="$PYTHONPATH:{site}" exec {command} "$@"\n')
@@ -103,6 +105,7 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
     assert ran.manifest.program == ["sh", str(shell), "6", "--epochs", "1"]
     assert ran.manifest.workload == RecordedWorkload(device=ran.manifest.workload.device)
     assert ran.manifest.torch_version
+    assert ran.manifest.packages["only_here"] == "1.2" and "torch" in ran.manifest.packages
     trace = read_trace(ran.folder / "torch/rank-0.trace.json.gz")
     # What was asked is beside what was counted; a model's own fields stay empty.
     done = ran.manifest.passes[0]

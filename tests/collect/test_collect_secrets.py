@@ -45,8 +45,11 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def test_torch_pass_of_a_program(collect: Collect, tmp_path: Path) -> None:
+    package = tmp_path / "site/own-1.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text(f"Name: own\nVersion: 1+{SECRETS[0]}\n")
     script = tmp_path / "program.py"
-    script.write_text("import torch\ntorch.ones(2) + 1\n")
+    script.write_text(f"import sys\nsys.path.append({str(package.parent)!r})\nimport torch\ntorch.ones(2) + 1\n")
     ran = collect("--", sys.executable, str(script), *ARGUMENTS, **PLANTED)
     assert ran.code == 0, ran.stderr
     files = everything(ran.folder)
@@ -57,6 +60,7 @@ def test_torch_pass_of_a_program(collect: Collect, tmp_path: Path) -> None:
     assert program[2:] == ["--token", "***", "--password=***", "--lr", "0.1", "https://***@host/"]
     assert ran.manifest.command[-6:] == ran.manifest.passes[0].command[-6:] == program[2:]
     assert ran.manifest.environment["NCCL_DEBUG_FILE"] == "https://***@host/x"
+    assert ran.manifest.packages["own"] == "1+***"
 
 
 @pytest.mark.usefixtures("one_nsys")
