@@ -113,7 +113,7 @@ def ingest(
     target = store_at(store)
     found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
     if launcher is not None:
-        from analyze.ingestion.launchers import launch
+        from analyze.ingestion.shard_launchers import launch
 
         if share is not None:
             raise InputError("ingest: either --shard or --launcher")
@@ -139,7 +139,7 @@ def slurm_script(
 ) -> str:
     """The text of a script for `sbatch` that does what `ingest` does by launcher "slurm"; nothing is submitted."""
     from analyze.ingestion.discover import discover
-    from analyze.ingestion.launchers import script
+    from analyze.ingestion.shard_launchers import script
 
     given = [Path(p) for p in paths]
     flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]

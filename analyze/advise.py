@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from analyze.errors import InputError
+from analyze.query.data_needs import lacks
 from analyze.query.literals import of_run, text_literal
-from analyze.query.needs import lacks
 from analyze.query.query_files import Query, ResultColumn, parse
 from analyze.shell import in_shell
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
     from analyze.query.engine import Engine
+    from analyze.query.result import Result
 
 FOLDER = Path(__file__).parent / "advice"
 _MS = re.MULTILINE | re.DOTALL
@@ -263,11 +263,11 @@ def _ranked(span_ns: float, found: Sequence[_Found], places: Mapping[_Stretch, _
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
 
 
-def answer(advice: Sequence[Advice], note: str = "") -> Answer:
+def answer(advice: Sequence[Advice], note: str = "") -> Result:
     """The advice as the result of a query: a row for each, of the fields of `Advice`."""
-    from analyze.query.answer import row_answer
+    from analyze.query.result import row_result
 
-    shown = row_answer(COLUMNS, advice, "advise")
+    shown = row_result(COLUMNS, advice, "advise")
     shown.note = note
     return shown
 

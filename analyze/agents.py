@@ -18,13 +18,13 @@ import analyze
 from analyze import Traces
 from analyze.errors import InputError, MachineError
 from analyze.query import query_files
-from analyze.query.plain_sql import sentence
+from analyze.query.sql_checks import sentence
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
 
-    from analyze.query.answer import Answer
+    from analyze.query.result import Result
 
 MOST_ROWS = 200
 MOST_CHARACTERS = 20_000
@@ -173,7 +173,7 @@ def _rows(limit: int) -> int:
     return limit
 
 
-def _bounded(answer: Answer, most: int, nothing: Iterable[str] = (), notes: Iterable[str] = ()) -> str:
+def _bounded(answer: Result, most: int, nothing: Iterable[str] = (), notes: Iterable[str] = ()) -> str:
     """Return the answer as JSON, with limits of rows and characters. `nothing`: notes if there are no rows."""
     taken = answer.rows(most + 1)
     rows: list[list[Any]] = []

@@ -14,13 +14,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analyze.atomic_output import atomic_output
 from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn, find
-from analyze.whole_file import whole_file
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
     from analyze.query.engine import Engine
+    from analyze.query.result import Result
 
 TIMES = ("gpu", "cpu")
 """Which time a comparison is about."""
@@ -70,7 +70,7 @@ class Side:
 class Comparison:
     """What a comparison found: the rows, how they are counted, and the conditions that hold."""
 
-    answer: Answer
+    answer: Result
     """The rows: times in ns, shares in %."""
     notes: tuple[str, ...]
     """How the numbers are counted, and what the sides do not have in common."""
@@ -120,15 +120,15 @@ def compare(
     notes = [note, *_differences(sides, divisors)]
     notes += [f"{s.label} has nothing at level {level}" for s, found in zip(sides, sums, strict=True) if not found]
     failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
-    from analyze.query.answer import row_answer
+    from analyze.query.result import row_result
 
     if flame is not None:
         from analyze.flame import difference
 
-        with whole_file(flame) as part:
+        with atomic_output(flame) as part:
             part.write_text(difference([s.engine for s in sides], divisors, time), encoding="utf-8")
     notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
-    return Comparison(row_answer(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
+    return Comparison(row_result(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
 
 
 def _side(label: str, engine: Engine) -> Side:

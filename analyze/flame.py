@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 
+from analyze.atomic_output import atomic_output, ending_of
 from analyze.errors import InputError
-from analyze.query.plain_sql import sentence
-from analyze.whole_file import ending_of, whole_file
+from analyze.query.sql_checks import sentence
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -108,7 +108,7 @@ def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") 
     if not any(p.stacks for p in shown):
         what = "operators or ranges with CPU time" if time == "cpu" else "GPU work with times"
         raise InputError(f"flame: there is nothing to draw: a recording with {what} is needed")
-    with whole_file(output) as part:
+    with atomic_output(output) as part:
         part.write_text(write(shown, f"{time.upper()} time, {tree} tree"), encoding="utf-8")
     return Drawn(len(shown), sum(ns for p in shown for _, ns in p.stacks), engine.note)
 

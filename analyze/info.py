@@ -17,8 +17,8 @@ from schemas.urls import as_given
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
+    from analyze.query.data_needs import Needs
     from analyze.query.engine import Engine
-    from analyze.query.needs import Needs
     from analyze.query.query_files import Query
     from analyze.store.store import Store
 
@@ -57,7 +57,7 @@ class Run(NamedTuple):
     """Its row of `runs`."""
     steps: int | None
     held: set[str]
-    """Names of `needs.HOLDINGS`."""
+    """Names of `data_needs.DATA_KINDS`."""
     cost: str | None = None
     """How much longer a recorded step is than an undisturbed one, in words; None where not both were timed."""
 
@@ -84,8 +84,8 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
 
     `folders`: further folders of query files.
     """
+    from analyze.query.data_needs import holdings, needs_of
     from analyze.query.engine import Engine
-    from analyze.query.needs import holdings, needs_of
     from analyze.query.query_files import catalog
 
     engine = Engine(stores, replace(selection, profiler=selection.profiler or "all"))
@@ -160,11 +160,13 @@ def _by_lack(info: Info) -> dict[str, str]:
 
 def _recorded_by(info: Info) -> list[tuple[str, str]]:
     """What is missing, and what records it."""
-    from analyze.query.needs import HOLDINGS
+    from analyze.query.data_needs import DATA_KINDS
 
     # In the order of the sentences above it.
     by_lack = dict.fromkeys(lacking for _, lacking in info.unanswered)
-    return [(name, HOLDINGS[name].recorded) for name in dict.fromkeys(n for lacking in by_lack for n in lacking.names)]
+    return [
+        (name, DATA_KINDS[name].recorded) for name in dict.fromkeys(n for lacking in by_lack for n in lacking.names)
+    ]
 
 
 def commands(info: Info, paths: Sequence[Path]) -> list[str]:
@@ -177,14 +179,14 @@ def commands(info: Info, paths: Sequence[Path]) -> list[str]:
 
 
 def _told(run: Run) -> Iterator[tuple[str, str]]:
-    from analyze.query.needs import HOLDINGS
+    from analyze.query.data_needs import DATA_KINDS
 
     c = run.columns
     yield "read as", ", ".join(_read_as(run))
     if run.cost:
         yield "overhead", run.cost
-    yield "holds", ", ".join(name for name in HOLDINGS if name in run.held) or "nothing that a query needs"
-    lacking = [name for name, h in HOLDINGS.items() if name not in run.held and not h.optional]
+    yield "holds", ", ".join(name for name in DATA_KINDS if name in run.held) or "nothing that a query needs"
+    lacking = [name for name, h in DATA_KINDS.items() if name not in run.held and not h.optional]
     if lacking:
         yield "lacks", ", ".join(lacking)
     capability = f"compute capability {c['compute_capability']}" if c["compute_capability"] else ""

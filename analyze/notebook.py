@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
-from analyze.query import answer
+from analyze.query.result import Result
 from analyze.render import inline
 from analyze.render.layout import table_lines, terminal_width
 from analyze.render.units import readable
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-    from analyze.report.files import Drawing
+    from analyze.report.output_files import Drawing
 
 Draw = Callable[["Answer", str | None, str | None], "Drawing"]
 
 
-class Answer(answer.Answer):
+class Answer(Result):
     """The answer to a query. A notebook shows it as a table.
 
     The rows are computed when they are first read, and the Arrow table is cached. Libraries that read Arrow take an
     answer: `polars.DataFrame(answer)`, `pandas.DataFrame.from_arrow(answer)`, `duckdb.sql("FROM answer")`.
     """
 
-    def __init__(self, taken: answer.Answer, draw: Draw | None = None):
+    def __init__(self, taken: Result, draw: Draw | None = None):
         vars(self).update(vars(taken))
         self._draw = draw
         self._table: pa.Table | None = None

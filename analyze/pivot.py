@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
 from analyze.query.query_files import Query, ResultColumn
-from analyze.query.recordings import RUN_COLUMNS
+from analyze.query.selected_runs import RUN_COLUMNS
 from analyze.query.selection import Selection
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
+    from analyze.query.result import Result
     from analyze.store.store import Store
 
 AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
@@ -35,15 +35,15 @@ def pivot(
     agg: str | None = None,
     filter: str | None = None,
     selection: Selection,
-) -> Answer:
+) -> Result:
     """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
 
     `rows`, `columns`: columns of runs (or rank), by which the runs are told apart, or of the query's result. A cell
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
     max) combines them. A cell without any is NULL. Raises InputError.
     """
-    from analyze.query.answer import row_answer
     from analyze.query.engine import Engine
+    from analyze.query.result import row_result
 
     what = f"pivot {query.name}"
     rows, columns = list(dict.fromkeys(rows)), list(dict.fromkeys(columns))
@@ -77,7 +77,7 @@ def pivot(
         *(ResultColumn(_label(columns, c) or value, unit, known[value].doc) for c in across),
     ]
     table = [(*r, *(_combined(cells.get((r, c), []), agg, value) for c in across)) for r in down]
-    laid_out = row_answer(shown, table, what)
+    laid_out = row_result(shown, table, what)
     laid_out.note = answer.note
     return laid_out
 
@@ -96,15 +96,15 @@ Key = tuple[Any, ...]
 
 
 def _cells(
-    answer: Answer, rows: Sequence[str], columns: Sequence[str], value: str, filter: str | None, what: str
+    answer: Result, rows: Sequence[str], columns: Sequence[str], value: str, filter: str | None, what: str
 ) -> dict[tuple[Key, Key], list[Any]]:
     """Values by row and column, of the rows of the answer that the filter lets through."""
     names = [c.name for c in answer.columns]
     found = answer.rows()
     if filter:
-        from analyze.query.answer import row_answer
+        from analyze.query.result import row_result
 
-        found = row_answer(answer.columns, found, what, filter=filter).rows()
+        found = row_result(answer.columns, found, what, filter=filter).rows()
     at = {n: i for i, n in enumerate(names)}
     cells: dict[tuple[Key, Key], list[Any]] = {}
     for row in found:

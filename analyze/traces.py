@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from analyze.query.engine import Engine
     from analyze.query.query_files import Query
     from analyze.query.selection import Selection
-    from analyze.questions import Queries
-    from analyze.report.files import Drawing
+    from analyze.query_functions import Queries
+    from analyze.report.output_files import Drawing
     from analyze.report.page import Claim
     from analyze.store.store import Store
     from analyze.trace.export import Exported
@@ -114,14 +114,14 @@ class Traces:
         front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
         """
         from analyze.notebook import Answer
-        from analyze.query.needs import why_empty
+        from analyze.query.data_needs import why_empty
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
         engine = self._engine(replace(self.selection, by=by), query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
-            from analyze.report.files import draw
+            from analyze.report.output_files import draw
 
             return draw(answer, engine, given, query, texts, figure=figure, title=title)
 
@@ -139,7 +139,7 @@ class Traces:
 
         Called, `traces.queries()`, it lists them with what these recordings lack for each.
         """
-        from analyze.questions import Queries
+        from analyze.query_functions import Queries
 
         return Queries(self)
 
@@ -152,7 +152,7 @@ class Traces:
     def sql(self, statement: str) -> Answer:
         """Answer one SELECT over the tables (`tables` documents them)."""
         from analyze.notebook import Answer
-        from analyze.query.needs import NO_RUN
+        from analyze.query.data_needs import NO_RUN
 
         engine = self._engine(self.selection)
         answer = Answer(engine.sql(statement))
@@ -212,7 +212,7 @@ class Traces:
 
         `by`: columns of `runs` that tell several runs apart. Needs the extra `plot`.
         """
-        from analyze.report.files import write_report
+        from analyze.report.output_files import write_report
 
         groups = tuple(as_names(by))
         after = (compare.stores, compare._given, replace(compare.selection, by=groups)) if compare else None

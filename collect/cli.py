@@ -76,8 +76,8 @@ def run(**values: Any) -> None:
     """
     from rich.console import Console
 
-    from collect.process import Signals
     from collect.run import run as run_once
+    from collect.run_command import Signals
     from schemas.errors import ReportedError
 
     try:
@@ -129,7 +129,7 @@ def sweep(
 
     from rich.console import Console
 
-    from collect.process import Signals
+    from collect.run_command import Signals
     from collect.sweep.sweep import sweep as run_sweep
     from collect.sweep.tasks import launch, parse_options, script
     from schemas.errors import ReportedError

@@ -179,8 +179,8 @@ def _attaching() -> Check:
     from rich.console import Console
 
     from collect.option_checks import make_options
-    from collect.process import Signals
     from collect.run import run
+    from collect.run_command import Signals
     from schemas.manifest import read_manifest
 
     name, steps = "attaching", 3

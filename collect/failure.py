@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 from collect.injected.trace_files import ALMOST_FULL_BYTES
-from collect.reports import RankReport
+from collect.rank_reports import RankReport
 from schemas import errors
 from schemas.errors import DISK_FULL, ReportedError
 from schemas.files import os_error_sentence

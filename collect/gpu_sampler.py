@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from collect.reports import RankReport
+from collect.rank_reports import RankReport
 from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
 from schemas.isolation import python, python_variables

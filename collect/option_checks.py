@@ -16,7 +16,7 @@ from collect.profilers import PROFILERS, make_profiler
 from schemas.errors import InputError
 from schemas.files import is_dir
 from schemas.manifest import is_run_id
-from schemas.options import Declared, declared
+from schemas.option_declaration import Declared, declared
 from schemas.urls import url_of
 
 PATH_DATA = ("cifar100", "food101", "imagefolder")

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from schemas.options import Option
+from schemas.option_declaration import Option
 from schemas.workload import Workload
 
 RECORDING = "Recording"

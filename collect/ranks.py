@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from collect.reports import AttachedReport, RankReport
+from collect.rank_reports import AttachedReport, RankReport
 from schemas.files import part_file
 
 STEP_TIMES_COLUMNS = ("rank", "step", "warmup", "undisturbed", "step_s")

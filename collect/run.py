@@ -15,21 +15,21 @@ from rich.console import Console
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.gpu_sampler import sampling, write_rank_samples
-from collect.nodes import reaches_nodes, slurm_job
+from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
-from collect.process import Signals, left_behind, run_logged
+from collect.pass_progress import PassProgress
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
-from collect.progress import PassProgress
+from collect.rank_reports import AttachedReport, RankReport, read_exit_codes, read_reports
 from collect.ranks import assign_ranks, move_files
-from collect.reports import AttachedReport, RankReport, read_exit_codes, read_reports
+from collect.run_command import Signals, left_behind, run_logged
 from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
-from schemas.options import declared
+from schemas.option_declaration import declared
 from schemas.workload import OPTIONS, RecordedWorkload, recorded
 
 INTERRUPTED = 130

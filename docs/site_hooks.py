@@ -164,8 +164,8 @@ def python_api() -> str:
     """The public functions and classes of `analyze`, with their signatures and docstrings."""
     import analyze
     from analyze import notebook as notebook_answers
-    from analyze.questions import Queries
-    from analyze.report.files import Drawing
+    from analyze.query_functions import Queries
+    from analyze.report.output_files import Drawing
 
     text = ["# Python", "", inspect.cleandoc(analyze.__doc__ or ""), ""]
     shown = {name: getattr(analyze, name) for name in analyze.__all__}

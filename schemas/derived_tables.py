@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.columns import CPU, GPU, INTERVAL, LINK, table
+from schemas.table_declaration import CPU, GPU, INTERVAL, LINK, table
 
 _TREE = (
     "tree",

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import msgspec
 
 from schemas.files import read_bounded, write_synced
-from schemas.options import LARGEST_INT32
+from schemas.option_declaration import LARGEST_INT32
 from schemas.workload import COLUMNS, OPTIONS, RecordedWorkload, limits_problem
 
 MANIFEST_NAME = "run.json"

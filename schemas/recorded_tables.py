@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import gpu_samples
-from schemas.columns import CPU, GPU, INTERVAL, LINK, table
+from schemas.table_declaration import CPU, GPU, INTERVAL, LINK, table
 from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
 
 _SUMMARY = (

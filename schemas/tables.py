@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from schemas.columns import Column, Table
 from schemas.derived_tables import DERIVED_TABLES, GPU_SEGMENTS
 from schemas.recorded_tables import EVENT_TABLES, METRIC_TABLES
+from schemas.table_declaration import Column, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from schemas.options import LARGEST_INT64, Option, RunColumn, declared
+from schemas.option_declaration import LARGEST_INT64, Option, RunColumn, declared
 
 WORKLOAD, PARALLEL = "Workload", "Devices"
 

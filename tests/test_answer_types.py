@@ -15,7 +15,7 @@ from commands import run_cli
 from support import SAMPLES
 
 import analyze
-from analyze.query.plain_types import distinct
+from analyze.query.portable_types import distinct
 from analyze.render import FORMATS, write
 
 ONE = SAMPLES / "resnet18-1gpu"

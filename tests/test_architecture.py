@@ -25,7 +25,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.cpus", "analyze.errors", "analyze.shell", "analyze.whole_file"),
+    ("analyze.cpus", "analyze.errors", "analyze.shell", "analyze.atomic_output"),
     ("analyze.derive",),
     ("analyze.sources",),
     ("analyze.store",),
@@ -41,7 +41,7 @@ FLOORS = (
         "analyze.render",
         "analyze.trace",
     ),
-    ("analyze.info", "analyze.notebook", "analyze.questions", "analyze.report"),
+    ("analyze.info", "analyze.notebook", "analyze.query_functions", "analyze.report"),
     ("analyze.serve",),
     ("analyze.traces",),
     ("analyze",),

@@ -12,7 +12,7 @@ from support import SAMPLES, opened
 
 import analyze
 from analyze.query.query_files import catalog
-from analyze.query.text_params import check_regex
+from analyze.query.text_checks import check_regex
 
 ONE = SAMPLES / "resnet18-ncu"
 BYTE = os.fsdecode(b"\xff")

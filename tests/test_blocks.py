@@ -17,11 +17,11 @@ from traces import kernel, write_trace
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query import plain_sql
+from analyze.query import sql_checks
 from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
-from analyze.trace import critical_path
+from analyze.trace import critical_path_events
 from analyze.trace.counters import counter_tracks
 from schemas.tables import TABLES
 
@@ -48,19 +48,19 @@ def variants(query: Query) -> Iterator[tuple[str, dict[str, str]]]:
 def test_a_query_declares_what_it_reads(query: Query) -> None:
     """Of blocks and computed tables: all that its SQL names, and nothing else."""
     for sql, choices in variants(query):
-        read = defining(plain_sql.names_in(DUCKDB, sql, query.name))
+        read = defining(sql_checks.names_in(DUCKDB, sql, query.name))
         assert sorted(query.used(choices)) == read, choices
 
 
 @pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
 def test_a_block_declares_what_it_reads(block: Block) -> None:
-    assert sorted(block.uses) == defining(plain_sql.names_in_block(DUCKDB, block.sql, block.name))
+    assert sorted(block.uses) == defining(sql_checks.names_in_block(DUCKDB, block.sql, block.name))
 
 
 def test_sql_of_exported_traces_reads_no_blocks() -> None:
     counters = (counter.sql for counter in counter_tracks("device", "rank"))
-    for text in (critical_path.SQL.format(condition="true"), *counters):
-        assert not defining(plain_sql.names_in(DUCKDB, text, "own"))
+    for text in (critical_path_events.SQL.format(condition="true"), *counters):
+        assert not defining(sql_checks.names_in(DUCKDB, text, "own"))
 
 
 FITTING = {
@@ -160,8 +160,8 @@ def test_every_table_macro_documents_its_columns(engine: Engine) -> None:
 
 
 def ctes(*texts: str) -> set[str]:
-    trees = [plain_sql._parse(DUCKDB, plain_sql.one_select(text, "test"), "test") for text in texts]
-    nodes = [o for tree in trees for o in plain_sql._objects(tree) if "cte_map" in o]
+    trees = [sql_checks._parse(DUCKDB, sql_checks.one_select(text, "test"), "test") for text in texts]
+    nodes = [o for tree in trees for o in sql_checks._objects(tree) if "cte_map" in o]
     return {entry["key"] for node in nodes for entry in node["cte_map"]["map"]}
 
 
@@ -175,13 +175,13 @@ def test_ctes_are_named_by_the_convention() -> None:
     of_macros: set[str] = set()
     given: set[str] = set()
     for block in OF_SQL:
-        bodies = list(plain_sql._created(block.sql, block.name))
+        bodies = list(sql_checks._created(block.sql, block.name))
         assert all(n.startswith("_") for n in ctes(*(body.query for _, body in bodies))), block.name
         of_macros |= ctes(*(body.query for create, body in bodies if create["table"]))
         for _, body in bodies:
-            for o in plain_sql._objects(plain_sql._parse(DUCKDB, body, block.name)):
+            for o in sql_checks._objects(sql_checks._parse(DUCKDB, body, block.name)):
                 if o.get("type") == "TABLE_FUNCTION":
-                    given |= set(plain_sql._texts_given(o["function"]))
+                    given |= set(sql_checks._texts_given(o["function"]))
     assert given & {"_ops", "_marks"}, "what blocks give to macros is found"
     # Of macros that name their own CTE to another one, both are known to differ.
     known = {"_counted", "_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_extended_windows"}
@@ -193,7 +193,7 @@ def test_no_window_function_uses_a_filter() -> None:
     a window is a walk over all rows, as they come, it does not either."""
 
     def slow(sql: str) -> list[str]:
-        found = plain_sql._objects(plain_sql._parse(DUCKDB, plain_sql.one_select(sql, "SQL"), "SQL"))
+        found = sql_checks._objects(sql_checks._parse(DUCKDB, sql_checks.one_select(sql, "SQL"), "SQL"))
         counts = [o for o in found if o.get("class") == "WINDOW" and o["function_name"].startswith("count")]
         return [str(o) for o in counts if o["filter_expr"] and (o["partitions"] or o["orders"])]
 
@@ -203,7 +203,7 @@ def test_no_window_function_uses_a_filter() -> None:
     for query in QUERIES:
         assert not any(slow(sql) for sql, _ in variants(query)), query.name
     for block in OF_SQL:
-        assert not any(slow(body.query) for _, body in plain_sql._created(block.sql, block.name)), block.name
+        assert not any(slow(body.query) for _, body in sql_checks._created(block.sql, block.name)), block.name
 
 
 HEADER = ("param", "column", "main", "order", "use", "needs", "pass", "plot", "drill")

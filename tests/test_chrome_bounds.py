@@ -21,7 +21,7 @@ resource.setrlimit(resource.RLIMIT_CPU, ({CPU_SECONDS}, {CPU_SECONDS}))
 from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources import read
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 report = FileReport()
 try:
     rows = sum(batch.num_rows for _, _, batch in read("chrome_trace", Path(sys.argv[1]), report))

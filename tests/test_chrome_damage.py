@@ -16,10 +16,10 @@ from traces import event, kernel, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import Scanner
 from analyze.sources.chrome.reader import read
+from analyze.sources.interface import FileReport
 
 COUNT = "SELECT count(*) AS n, sum(dur_ns)::BIGINT AS ns FROM kernels"
 

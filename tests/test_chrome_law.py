@@ -14,9 +14,9 @@ from support import SAMPLES
 from traces import event, kernel
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
 from analyze.sources.chrome.json_events import CHUNK_BYTES
 from analyze.sources.chrome.reader import read
+from analyze.sources.interface import FileReport
 
 KERNELS = [json.dumps(kernel(f"k{i}", i, 1)) for i in range(10)]
 FIRST, SECOND = ",".join(KERNELS[:5]), ",".join(KERNELS[5:])

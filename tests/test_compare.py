@@ -17,8 +17,8 @@ from traces import event, kernel, launch, op, step, write_run, write_trace
 import analyze
 from analyze.comparison import Condition
 from analyze.errors import InputError
-from analyze.query.answer import row_answer
 from analyze.query.query_files import ResultColumn
+from analyze.query.result import row_result
 
 CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -555,4 +555,4 @@ def test_columns_that_differ_in_case() -> None:
     """To SQL such columns are one; a filter can name the second as a_1."""
     columns = [ResultColumn(name, "count", "") for name in ("a", "A", "_at")]
     for options in ({}, {"filter": "A_1 > 0"}, {"sort": "-A"}):
-        assert row_answer(columns, [(1, 2, 3)], "x", **options).arrow().to_pylist() == [{"a": 1, "A": 2, "_at": 3}]
+        assert row_result(columns, [(1, 2, 3)], "x", **options).arrow().to_pylist() == [{"a": 1, "A": 2, "_at": 3}]

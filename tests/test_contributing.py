@@ -92,7 +92,7 @@ def test_source_needs_a_module_and_one_line(copy: Path) -> None:
     imports = (
         "from __future__ import annotations\n\nfrom collections.abc import Iterator\nfrom pathlib import Path\n\n"
         "import pyarrow as pa\n\nfrom analyze.errors import InputError\n"
-        "from analyze.sources.base import FileReport, Mapper, TableBatch, batch_schema, inline_map\n\n\n"
+        "from analyze.sources.interface import FileReport, Mapper, TableBatch, batch_schema, inline_map\n\n\n"
     )
     (copy / "analyze/sources/kernel_log.py").write_text(imports + module)
     known = copy / "analyze/sources/__init__.py"

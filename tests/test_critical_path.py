@@ -15,13 +15,13 @@ from support import SAMPLES, ask, lines_run, sql
 from traces import event, kernel, launch, write_trace
 
 import analyze
-from analyze.derive.columns import NULL
 from analyze.derive.critical_path import READS, critical_path
 from analyze.derive.critical_path_cpu import READS as CPU_READS
 from analyze.derive.critical_path_cpu import critical_path_cpu
 from analyze.derive.gpu_work import READS as WORK_READS
 from analyze.derive.gpu_work import gpu_work
-from analyze.derive.nesting import by_number
+from analyze.derive.interval_nesting import by_number
+from analyze.derive.numpy_columns import NULL
 from analyze.derive.path_graph import Graph, Pieces, Syncs, Window, Work, merge_activities
 from schemas.tables import arrow_schema
 

@@ -73,7 +73,7 @@ def test_spill_folder_is_removed_with_the_last_engine(stores: list[Store]) -> No
 
 
 def test_sql_cannot_read_other_files(stores: list[Store], tmp_path: Path) -> None:
-    """Here without the wall before it, `plain_sql`; tests/test_plain_sql.py asks much more."""
+    """Here without the wall before it, `plain_sql`; tests/test_sql_checks.py asks much more."""
     engine, secret = Engine([stores[0]], read_only=True), tmp_path / "secret.txt"
     secret.write_text("x")
     assert engine.sql(KERNELS).rows() == [("a",)]

@@ -15,7 +15,7 @@ from traces import event, write_trace
 import analyze
 from analyze.derive import call_sums, call_tree, gpu_work, op_sums, phases
 from analyze.derive.call_paths import number_paths
-from analyze.derive.nesting import dense, last_below, nest
+from analyze.derive.interval_nesting import dense, last_below, nest
 from analyze.errors import InputError
 from schemas.tables import arrow_schema
 

@@ -13,7 +13,7 @@ from support import ROOT
 from traces import kernel, write_trace
 
 from analyze.store.file_lock import locked
-from analyze.store.folder import Folder
+from analyze.store.safe_folder import Folder
 
 
 def free(path: Path, *, shared: bool = False) -> bool:
@@ -42,7 +42,7 @@ def test_killed_process_holds_no_lock(tmp_path: Path, shared: bool) -> None:
     path = tmp_path / "lock"
     code = (
         "import sys; from pathlib import Path; from analyze.store.file_lock import locked; "
-        "from analyze.store.folder import Folder; path = Path(sys.argv[1]); "
+        "from analyze.store.safe_folder import Folder; path = Path(sys.argv[1]); "
         f"handle = locked(Folder(path.parent), path.name, shared={shared}); print('held', flush=True); sys.stdin.read()"
     )
     holder = subprocess.Popen(

@@ -10,7 +10,7 @@ from support import ask, sql
 from traces import event, kernel, write_run, write_trace
 
 from collect.gpu_sampler import sampling, write_rank_samples
-from collect.reports import RankReport
+from collect.rank_reports import RankReport
 from schemas.gpu_samples import GPU_SAMPLES_CSV
 
 MS = 1_000_000

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from analyze.derive.gpu_segments import gpu_segments
-from analyze.sources.base import batch_schema
+from analyze.sources.interface import batch_schema
 
 Piece = tuple[int | None, str, int, int | None]
 """Device, what (gemm, nccl, memcpy or memset), start and length."""

@@ -18,7 +18,7 @@ from traces import event, kernel, launch, write_trace
 
 import analyze
 from analyze.info import Info, commands, lines
-from analyze.query.needs import HOLDINGS, held, holdings, needs_of
+from analyze.query.data_needs import DATA_KINDS, held, holdings, needs_of
 from analyze.query.query_files import Query, catalog
 from analyze.query.selection import Selection
 from tests.nvprof_tables import BANNER, GPU_TRACE, SUMMARY
@@ -179,14 +179,14 @@ def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
     (tmp_path / "out.123").write_text(BANNER + SUMMARY)
     found = [*analyze.open(SAMPLES).info().runs, *analyze.open(tmp_path / "out.123").info().runs]
     held = set().union(both, *(run.held for run in found))
-    assert set(HOLDINGS) == held
+    assert set(DATA_KINDS) == held
 
 
 def test_unused_features_are_not_reported_as_missing() -> None:
     """resnet18-1gpu uses neither torch.compile nor CUDA graphs."""
     said = told(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
-    assert not [name for name, h in HOLDINGS.items() if h.optional and name in lacks]
+    assert not [name for name, h in DATA_KINDS.items() if h.optional and name in lacks]
     assert "without compiled code: compiled" in " ".join(said.split())
 
 
@@ -194,4 +194,4 @@ def test_unused_features_are_not_reported_as_missing() -> None:
 def test_contents_of_one_recording(sample: str) -> None:
     """One by one, which a report asks before it asks a query, as all together, which `info` tells."""
     engine = sample_engine(sample, Selection(profiler="all"))
-    assert {name for name in HOLDINGS if held(engine, name)} == set().union(*holdings(engine).values())
+    assert {name for name in DATA_KINDS if held(engine, name)} == set().union(*holdings(engine).values())

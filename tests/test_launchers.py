@@ -26,7 +26,7 @@ from traces import kernel, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover
-from analyze.ingestion.launchers import launch
+from analyze.ingestion.shard_launchers import launch
 from analyze.store.store import Store
 from schemas.slurm import submitted
 

@@ -17,7 +17,7 @@ from analyze.errors import InputError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
 from analyze.query.engine import Engine
-from analyze.query.open_files import most_threads
+from analyze.query.thread_limit import most_threads
 from analyze.store.store import Store
 
 

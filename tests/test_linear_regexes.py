@@ -15,7 +15,7 @@ import pytest
 
 import analyze
 import schemas
-from analyze.query import needs
+from analyze.query import data_needs
 from schemas import api_roles, kernel_rules
 
 _SLOW_S = 0.002
@@ -39,7 +39,8 @@ def _patterns():
     for module, source in sources.items():
         for name, value in vars(module).items():
             for pattern in value.values() if isinstance(value, dict) else [value]:
-                if isinstance(pattern, re.Pattern) and value is not needs._WORDS:  # linear, and takes half a minute
+                # data_needs._WORDS is linear, and takes half a minute.
+                if isinstance(pattern, re.Pattern) and value is not data_needs._WORDS:
                     methods = set(re.findall(rf"\b{name}(?:\[[^\]]+\])?\.(\w+)", text)) & {
                         "match",
                         "fullmatch",

@@ -17,7 +17,7 @@ from support import SAMPLES, ask, sql
 
 import analyze
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.ncu.metric_rows import parse_value
 from analyze.sources.ncu.numbers import digits
 from analyze.sources.ncu.reader import read

@@ -12,7 +12,7 @@ import pytest
 
 import analyze
 from analyze.ingestion.discover import discover
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.nsys.reader import read
 from tests.commands import run_cli
 from tests.support import ask, sql

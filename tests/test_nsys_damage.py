@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.nsys.reader import read
 from tests.support import SAMPLES
 from tests.test_nsys_layouts import OLD, _new, _two_processes, process, write_export

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.nsys.reader import read
 from tests.commands import run_cli
 from tests.support import ask, sql

@@ -10,7 +10,7 @@ import pytest
 from commands import run_cli
 from support import ROOT, ask, sql
 
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.nvprof.reader import read
 from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
 

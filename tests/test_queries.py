@@ -24,10 +24,10 @@ from analyze.errors import InputError
 from analyze.query.blocks import defining
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
-from analyze.query.plain_sql import names_in
 from analyze.query.query_files import Query, catalog, parse
-from analyze.query.recordings import RUN_COLUMNS
+from analyze.query.selected_runs import RUN_COLUMNS
 from analyze.query.selection import Selection
+from analyze.query.sql_checks import names_in
 from analyze.store.store import Store
 from schemas.phases import PHASES
 

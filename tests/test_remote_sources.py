@@ -29,7 +29,7 @@ import analyze
 from analyze.errors import InputError, StorageError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
-from analyze.ingestion.launchers import run_shard
+from analyze.ingestion.shard_launchers import run_shard
 from analyze.ingestion.shards import Share, files_of, planned_run
 from analyze.sources.remote import raw_path
 from analyze.store.store import Store

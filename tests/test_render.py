@@ -21,8 +21,8 @@ from support import ROOT, SAMPLES, default_answer, grouped_answer, lines_run, sa
 from traces import kernel, write_trace
 
 import analyze
-from analyze.query.answer import Answer
 from analyze.query.query_files import ResultColumn, catalog
+from analyze.query.result import Result
 from analyze.query.selection import Selection
 from analyze.render import formatted, output_format, write
 from analyze.render.layout import table_lines
@@ -112,7 +112,7 @@ def test_tables_equal_their_snapshots() -> None:
 
 
 @cache
-def example(sample: str, name: str, limit: int, **params: str) -> tuple[Answer, list[tuple[Any, ...]]]:
+def example(sample: str, name: str, limit: int, **params: str) -> tuple[Result, list[tuple[Any, ...]]]:
     query = catalog()[name]
     answer = sample_engine(sample, Selection(prefer=query.prefer)).query(query, params, limit=limit)
     return answer, answer.rows()

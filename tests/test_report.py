@@ -25,7 +25,7 @@ from analyze.plots import declared
 from analyze.plots.figure import LIGHT, Rows
 from analyze.query.query_files import ResultColumn, catalog, find
 from analyze.report import build
-from analyze.report.tables import table
+from analyze.report.html_table import table
 
 RUNTIME = 1_000_000
 """Bytes of the library in a page, at most; the rest is ours."""

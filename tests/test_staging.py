@@ -24,7 +24,7 @@ from analyze.ingestion.discover import discover
 from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.ingest import ingest
 from analyze.ingestion.staging import pool_map, workers
-from analyze.sources.base import SourceFile
+from analyze.sources.interface import SourceFile
 from analyze.sources.remote import raw_path
 from analyze.store.store import Store
 

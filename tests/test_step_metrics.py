@@ -10,7 +10,7 @@ import pytest
 from support import SAMPLES
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.step_metrics import read
 from schemas.phases import PHASES
 

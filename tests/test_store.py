@@ -58,7 +58,7 @@ def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
     write = (
         "import sys; from pathlib import Path; import pyarrow as pa\n"
         "from analyze.ingestion.table_files import TableWriter\n"
-        "from analyze.sources.base import batch_schema\n"
+        "from analyze.sources.interface import batch_schema\n"
         "schema = batch_schema('memsets')\n"
         "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
         "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in schema]\n"

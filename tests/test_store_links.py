@@ -17,7 +17,7 @@ from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.store.folder import Folder
+from analyze.store.safe_folder import Folder
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="links need a right of their own there")
 
@@ -197,7 +197,7 @@ def test_linked_cache_file_is_not_followed(
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr
 
 
-# --- analyze.store.folder ---
+# --- analyze.store.safe_folder ---
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/x", "a//b", "a\0b", ""])

@@ -19,7 +19,8 @@ def test_distinct_texts_take_bounded_memory(tmp_path: Path) -> None:
     """A file of 300,000 rows, 30 MB of names of one row each: some 60 MB at a time, where one row group took 200."""
     script = (
         "import pyarrow as pa\nfrom pathlib import Path\n"
-        "from analyze.sources.base import batch_schema\nfrom analyze.sources.chrome.arrow_columns import no_values\n"
+        "from analyze.sources.interface import batch_schema\n"
+        "from analyze.sources.chrome.arrow_columns import no_values\n"
         "from analyze.ingestion.table_files import TableWriter\n"
         "with TableWriter(Path('t.parquet'), 'kernel_names', 'run') as writer:\n"
         "    for first in range(0, 300_000, 10_000):\n"

@@ -8,7 +8,7 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from analyze.cli import terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Format,
     Output,
     Paths,

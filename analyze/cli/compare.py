@@ -9,7 +9,7 @@ import typer
 
 import analyze
 from analyze.cli import terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Format,
     Limit,
     Output,

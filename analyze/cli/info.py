@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Paths,
     open_traces,
 )

@@ -9,7 +9,7 @@ import typer
 
 import analyze
 from analyze.cli import completion, terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     parse_params,
 )
 from analyze.errors import InputError
@@ -64,8 +64,8 @@ def ingest(
     """Read raw profiler files into a Parquet store."""
     from time import perf_counter
 
+    from analyze.ingestion.process_pool import only_reads
     from analyze.ingestion.progress import progress_bar
-    from analyze.ingestion.workers import only_reads
 
     options = parse_params(launcher_option or [], "--launcher-option")
     if print_script:

@@ -7,23 +7,23 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from analyze.cli.options import print_answer
+from analyze.cli.shared_options import print_answer
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
+    from analyze.query.result import Result
     from schemas.tables import Table
 
 
-def queries(catalog: Mapping[str, Query]) -> Answer:
+def queries(catalog: Mapping[str, Query]) -> Result:
     """Return a row for each query, in the order of the list."""
     known = sorted(catalog.values(), key=lambda q: (q.group, q.name))
     rows = [(q.name, q.group, q.question, q.defaults, q.needs) for q in known]
     return _answer("query", ("query", "group", "question", "parameters", "needs"), rows)
 
 
-def query(asked: Query, params: Mapping[str, str]) -> Answer:
+def query(asked: Query, params: Mapping[str, str]) -> Result:
     """Return the documentation of a query as rows. Raises InputError for bad parameters."""
     sql, _, choices = asked.bind(dict(params))
     rows: list[tuple[Any, ...]] = [("question", asked.name, None, None, None, asked.question)]
@@ -35,7 +35,7 @@ def query(asked: Query, params: Mapping[str, str]) -> Answer:
     return _answer("query", ("kind", "name", "unit", "default", "takes", "doc"), rows)
 
 
-def tables(shown: Mapping[str, Table | Block]) -> Answer:
+def tables(shown: Mapping[str, Table | Block]) -> Result:
     """Return a row for each column of tables, views and table macros; a scalar macro has one row."""
     from analyze.query.blocks import Block, columns_of
 
@@ -51,7 +51,7 @@ def tables(shown: Mapping[str, Table | Block]) -> Answer:
     return _answer("tables", ("block", "table", "column", "type", "unit", "doc"), rows)
 
 
-def blocks(shown: Mapping[str, Table | Block]) -> Answer:
+def blocks(shown: Mapping[str, Table | Block]) -> Result:
     """Return a row for each view and macro of the blocks."""
     from analyze.query.blocks import Block
 
@@ -61,7 +61,7 @@ def blocks(shown: Mapping[str, Table | Block]) -> Answer:
 
 
 def show(
-    print_text: Callable[[], None], rows: Callable[[], Answer], form: str, output: Path | None, wide: bool
+    print_text: Callable[[], None], rows: Callable[[], Result], form: str, output: Path | None, wide: bool
 ) -> None:
     """Print a listing, or write it as rows."""
     from analyze.render import to_stdout
@@ -72,8 +72,8 @@ def show(
         print_answer(rows(), form, output, wide)
 
 
-def _answer(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Answer:
-    from analyze.query.answer import row_answer
+def _answer(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Result:
     from analyze.query.query_files import ResultColumn
+    from analyze.query.result import row_result
 
-    return row_answer([ResultColumn(name, "text", "") for name in names], rows, command)
+    return row_result([ResultColumn(name, "text", "") for name in names], rows, command)

@@ -19,12 +19,12 @@ from analyze.cli.flame import flame
 from analyze.cli.info import info
 from analyze.cli.ingest import ingest
 from analyze.cli.mcp import mcp
-from analyze.cli.options import app
 from analyze.cli.pivot import pivot
 from analyze.cli.plot import plot
 from analyze.cli.query import query
 from analyze.cli.report import report
 from analyze.cli.serve import serve
+from analyze.cli.shared_options import app
 from analyze.cli.sql import sql
 from analyze.cli.study import study
 from analyze.cli.tables import tables
@@ -128,7 +128,7 @@ def run(arguments: list[str]) -> NoReturn:
         duckdb = sys.modules.get("duckdb")
         if duckdb is None or not isinstance(e, duckdb.Error) or isinstance(e, duckdb.InternalException):
             _fail_internally(e)
-        from analyze.query.plain_sql import sentence
+        from analyze.query.sql_checks import sentence
 
         _fail(sentence(e))
     sys.exit()

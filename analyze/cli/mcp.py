@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import analyze
 from analyze.cli import terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Paths,
     QueryFolders,
 )

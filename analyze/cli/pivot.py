@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli import completion
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Format,
     Output,
     Params,

@@ -9,7 +9,7 @@ import typer
 
 import analyze
 from analyze.cli import completion, listings, terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     BY,
     Format,
     Limit,

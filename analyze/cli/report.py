@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Paths,
     Profiler,
     Where,
@@ -30,7 +30,7 @@ def report(
 ) -> None:
     """Write one self-contained HTML page. It has data-quality checks, advice, figures and tables."""
     from analyze.ingestion.progress import counted_bar
-    from analyze.report.files import check_page
+    from analyze.report.output_files import check_page
 
     check_page(output)
     traces = open_traces(paths, where, profiler)

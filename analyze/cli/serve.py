@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Paths,
     Profiler,
     QueryFolders,

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 import analyze
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Where,
     open_traces,
 )
@@ -36,7 +36,7 @@ def study(
         return
     from analyze.ingestion.progress import counted_bar
     from analyze.report import study_files
-    from analyze.report.files import check_page
+    from analyze.report.output_files import check_page
     from analyze.report.study import claimed
 
     study_files.load(study_files.find_file(name))  # Report a bad one before anything is read.

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from analyze.ingestion.cache import Contents
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
-    from analyze.query.answer import Answer
     from analyze.query.blocks import Block
     from analyze.query.query_files import Query
+    from analyze.query.result import Result
     from schemas.tables import Table
 
 
@@ -33,7 +33,7 @@ def note(notes: Iterable[str]) -> None:
         say(f"note: {text}")
 
 
-def notes_of(answer: Answer) -> None:
+def notes_of(answer: Result) -> None:
     """Print the notes of an answer. Cautions begin with their severity, so they get no prefix."""
     for caution in answer.cautions:
         say(caution)

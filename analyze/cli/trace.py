@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli import terminal
-from analyze.cli.options import (
+from analyze.cli.shared_options import (
     Paths,
     Profiler,
     Where,

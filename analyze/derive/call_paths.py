@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from analyze.derive.nesting import Ints, by_number, dense
+from analyze.derive.interval_nesting import Ints, by_number, dense
 
 
 def number_paths(parent: Ints, depth: Ints, label: Ints) -> Ints:

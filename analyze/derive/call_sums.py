@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
-from analyze.derive.columns import NULL, Ints, ints, nullable, text_codes, texts
-from analyze.derive.nesting import dense, firsts, last_below, nest, pairs, self_times
+from analyze.derive.interval_nesting import dense, firsts, last_below, nest, pairs, self_times
+from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """The call tree of a rank: which operator, range or Python function each event on the CPU lies in.
 
-`analyze.derive.nesting` has the rule. CUDA calls and the profiler's own overhead are leaves of the innermost event that
-is open when they begin, and count for its time. So operators, ranges and Python functions have the same parents,
-whether the CUDA calls were recorded or not.
+`analyze.derive.interval_nesting` has the rule. CUDA calls and the profiler's own overhead are leaves of the innermost
+event that is open when they begin, and count for its time. So operators, ranges and Python functions have the same
+parents, whether the CUDA calls were recorded or not.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
-from analyze.derive.columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts
 from analyze.derive.event_names import are_async, without_step_numbers
-from analyze.derive.nesting import firsts, in_order, last_below, nest, pairs, self_times
+from analyze.derive.interval_nesting import firsts, in_order, last_below, nest, pairs, self_times
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.event_names import RANGES, are_async
 from analyze.derive.gpu_work import ROWS
-from analyze.derive.nesting import dense, in_order
+from analyze.derive.interval_nesting import dense, in_order
+from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.path_graph import (
     COMMUNICATION,
     COPY,

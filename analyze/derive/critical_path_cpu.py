@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.gpu_work import ROWS
-from analyze.derive.nesting import dense, in_order, nest
+from analyze.derive.interval_nesting import dense, in_order, nest
+from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.path_graph import Activities, merge_activities
 from analyze.derive.threads import distinct
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.columns import Mask
+from analyze.derive.numpy_columns import Mask
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, equals, ints, last_if_null, nullable, text_codes
+from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, last_if_null, nullable, text_codes
 
 if TYPE_CHECKING:
     import pyarrow as pa

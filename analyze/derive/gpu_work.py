@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
-from analyze.derive.nesting import firsts
+from analyze.derive.interval_nesting import firsts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.phases import PhaseAt
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
 from schemas.tables import arrow_schema

@@ -13,8 +13,8 @@ import numpy as np
 
 from analyze.derive.call_sums import sums
 from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, segments
-from analyze.derive.columns import NULL, Ints, ints, last_if_null, text_codes, texts
-from analyze.derive.nesting import dense, in_order, nest, pairs, self_times
+from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
+from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts
 from analyze.derive.threads import distinct, find
 
 if TYPE_CHECKING:

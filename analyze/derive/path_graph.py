@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import NULL, Ints, Mask
-from analyze.derive.nesting import dense, in_order
+from analyze.derive.interval_nesting import dense, in_order
+from analyze.derive.numpy_columns import NULL, Ints, Mask
 
 PIECES = ("cpu", "launch", "kernel", "communication", "copy", "gap", "stream_wait", "sync", "profiler", "other")
 """Kinds of pieces."""

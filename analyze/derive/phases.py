@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
-from analyze.derive.nesting import firsts
+from analyze.derive.interval_nesting import firsts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals, by_thread, distinct, find, nesting_order
 from schemas.phases import PHASES
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.columns import equals
+from analyze.derive.numpy_columns import equals
 
 if TYPE_CHECKING:
     import pyarrow as pa

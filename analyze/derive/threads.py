@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from analyze.derive.columns import Ints, Mask
-from analyze.derive.nesting import by_number, firsts, in_order
+from analyze.derive.interval_nesting import by_number, firsts, in_order
+from analyze.derive.numpy_columns import Ints, Mask
 
 
 def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:

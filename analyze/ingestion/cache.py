@@ -16,17 +16,17 @@ from typing import NamedTuple
 
 import msgspec
 
+from analyze.atomic_output import protect
 from analyze.errors import InputError
-from analyze.ingestion.derived_tables import derived_version
 from analyze.ingestion.raw_files import given_paths
+from analyze.ingestion.write_derived_tables import derived_version
 from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.cache_folder import cache_folder
 from analyze.store.catalogue import PARSER_VERSION, decoded
 from analyze.store.file_digest import file_state, printable_text
-from analyze.store.folder import Folder
 from analyze.store.object_storage import store_at
+from analyze.store.safe_folder import Folder
 from analyze.store.store import REMOVED, Store, remove
-from analyze.whole_file import protect
 from schemas.manifest import MANIFEST_NAME
 
 SIZE_VARIABLE = "TRACEQUARRY_CACHE_SIZE"

@@ -15,6 +15,7 @@ from analyze.errors import InputError
 from analyze.ingestion.file_merging import merge
 from analyze.ingestion.grouping import read_as, spans
 from analyze.ingestion.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
+from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import (
     COMMIT,
@@ -30,8 +31,7 @@ from analyze.ingestion.shards import (
     shards_of,
 )
 from analyze.ingestion.staging import FileResult
-from analyze.ingestion.workers import worker_pool
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, StoredFile, StoredRun, TableFile, decoded
 from analyze.store.store import SHARDS, StagedFile, Store

@@ -7,8 +7,8 @@ import msgspec
 from analyze.cpus import cpus
 from analyze.ingestion.file_merging import groups, merge_groups
 from analyze.ingestion.ingest import sentences
+from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.staging import LITTLE
-from analyze.ingestion.workers import worker_pool
 from analyze.store.catalogue import RUN_TABLES, StoredRun, TableFile
 from analyze.store.store import StagedFile, Store
 

@@ -16,8 +16,8 @@ from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, nam
 from analyze.ingestion.raw_files import export_of, given_paths, rank_hint
 from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
 from analyze.sources import BY_KIND, SOURCES, Source, detect
-from analyze.sources.base import SourceFile
 from analyze.sources.compressed import plain_name
+from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder
 from analyze.store.catalogue import StoredFile

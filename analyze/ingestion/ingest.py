@@ -15,16 +15,16 @@ from typing import Any
 from analyze.cpus import cpus
 from analyze.errors import InputError, MachineError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.derived_tables import derived_version
 from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.grouping import read_as
+from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, pool_map, read_files, workers
 from analyze.ingestion.table_files import TableWriter, write_rows
-from analyze.ingestion.workers import worker_pool
-from analyze.sources.base import SourceFile
+from analyze.ingestion.write_derived_tables import derived_version
+from analyze.sources.interface import SourceFile
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.file_digest import file_state
 from analyze.store.store import StagedFile, Store

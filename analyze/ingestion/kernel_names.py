@@ -44,7 +44,7 @@ def batch(names: Sequence[str]) -> pa.RecordBatch:
     """Return the rows without run_id as a batch; runs in worker processes, as there may be millions of names."""
     import pyarrow as pa
 
-    from analyze.sources.base import batch_schema
+    from analyze.sources.interface import batch_schema
     from schemas.kernel_rules import KernelClass, classify, classify_all
 
     # A few names likely occur in other runs, and `classify` caches them.

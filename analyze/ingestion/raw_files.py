@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
+from analyze.atomic_output import protect
 from analyze.errors import InputError, unreadable
 from analyze.sources import Source, detect, on_disk
-from analyze.sources.base import SourceFile
 from analyze.sources.compressed import decompressed, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16
+from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.remote import RawPath, RemotePath, raw_paths
 from analyze.store.file_digest import printable
-from analyze.whole_file import protect
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME
-from schemas.options import LARGEST_INT32
+from schemas.option_declaration import LARGEST_INT32
 
 
 def given_paths(paths: Iterable[str | os.PathLike[str] | RemotePath]) -> list[RawPath]:

@@ -11,13 +11,13 @@ from analyze.errors import InputError
 from analyze.ingestion.grouping import name_rank, shifts
 from analyze.ingestion.raw_files import export_of, rank_hint
 from analyze.sources import BY_KIND
-from analyze.sources.base import SourceFile
+from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
 from schemas.files import is_file
 from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
-from schemas.options import LARGEST_INT32
+from schemas.option_declaration import LARGEST_INT32
 from schemas.workload import column_values
 
 

@@ -26,12 +26,12 @@ from analyze.cpus import cpus
 from analyze.errors import InputError
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.ingest import IngestResult, is_current, names_of, sentences, stored_files
+from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, read_files, workers
-from analyze.ingestion.workers import worker_pool
 from analyze.sources import BY_KIND
-from analyze.sources.base import SourceFile
+from analyze.sources.interface import SourceFile
 from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, Count, Rank, StoredFile, TableFile, table_path
 from analyze.store.file_digest import printable

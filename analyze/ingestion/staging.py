@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from analyze import sources
 from analyze.errors import InputError, StorageError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.derived_tables import write_derived
 from analyze.ingestion.distinct_texts import DistinctTexts
-from analyze.ingestion.false_work import drop_false_work
+from analyze.ingestion.drop_impossible_work import drop_impossible_work
 from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.table_files import TableWriter
-from analyze.sources.base import FileReport, Mapper, SourceFile, inline_map
+from analyze.ingestion.write_derived_tables import write_derived
 from analyze.sources.compressed import is_gzip
+from analyze.sources.interface import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.remote import RemotePath
 from analyze.store.file_digest import file_state, printable_text
 
@@ -180,7 +180,7 @@ def _write_file(
             tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
-    drop_false_work(file, result.written, result.report)
+    drop_impossible_work(file, result.written, result.report)
     result.written |= write_derived(result.written, run_id, folder, mapper)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
     tell(size)

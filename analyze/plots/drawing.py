@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from analyze.atomic_output import ending_of
 from analyze.errors import InputError
 from analyze.plots.figure import DARK, LIGHT, WIDTH, Figure, config, params
 from analyze.store.cache_folder import cache_folder
 from analyze.store.file_lock import locked
-from analyze.store.folder import Folder
-from analyze.whole_file import ending_of
+from analyze.store.safe_folder import Folder
 
 FORMATS = ("svg", "png", "html")
 

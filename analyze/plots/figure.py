@@ -13,7 +13,7 @@ from analyze.render.units import PLAIN_UNITS, SCALES, finite
 from schemas.kernel_rules import classify
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
+    from analyze.query.result import Result
 
 FAMILIES = {
     "convolution": "#2f7fd1",
@@ -81,7 +81,7 @@ class Rows(NamedTuple):
     rows: list[tuple[Any, ...]]
 
     @classmethod
-    def of(cls, answer: Answer) -> Rows:
+    def of(cls, answer: Result) -> Rows:
         """Return the rows of an answer, with NaN and infinity as None."""
         return cls(answer.columns, [tuple(map(finite, row)) for row in answer.rows()])
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 
 from analyze.query import spill
-from analyze.query.open_files import threads
+from analyze.query.thread_limit import threads
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from analyze.query.stored_files import StoredFiles
 
 
@@ -68,6 +71,18 @@ def empty_database() -> duckdb.DuckDBPyConnection:
     longer than most expressions. Raises InputError for settings that are not well-formed.
     """
     return _closed(os.getpid(), threads(), tuple(spill.memory_limit().items())).cursor()
+
+
+@contextmanager
+def registered_tables(connection: duckdb.DuckDBPyConnection, **tables: pa.Table) -> Iterator[None]:
+    """Let SQL read Arrow tables by these names within the block."""
+    for name, table in tables.items():
+        connection.register(name, table)
+    try:
+        yield
+    finally:
+        for name in tables:
+            connection.unregister(name)
 
 
 @cache

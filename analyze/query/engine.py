@@ -13,17 +13,17 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import sql_process
-from analyze.query.answer import Answer, Statement
 from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
-from analyze.query.chosen import BoundQuery, Chosen, whole_limit
+from analyze.query.bound_query import AnswerOptions, BoundQuery, whole_limit
+from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
-from analyze.query.plain_sql import block_statements, check_select, names_in, names_in_block, sentence
+from analyze.query.guessed_units import guess_unit
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
-from analyze.query.recordings import Recordings
+from analyze.query.result import Result, Statement
+from analyze.query.selected_runs import SelectedRuns
 from analyze.query.selection import DEFAULT, Selection
+from analyze.query.sql_checks import block_statements, check_select, names_in, names_in_block, sentence
 from analyze.query.sql_process import ProcessRows
-from analyze.query.units import guess_unit
-from analyze.query.unreadable import naming_files
 from analyze.store.store import Store
 from schemas.tables import TABLES
 
@@ -53,16 +53,16 @@ class Engine:
             from analyze.query.stored_files import StoredFiles
 
             files = StoredFiles()
-        self._recordings = Recordings(stores, selection, files)
+        self._selected_runs = SelectedRuns(stores, selection, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         try:
             self._database = (
-                ReadOnlyDatabase(files) if files else Database(self._recordings.readable_files(), systems.values())
+                ReadOnlyDatabase(files) if files else Database(self._selected_runs.readable_files(), systems.values())
             )
         except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self._recordings}: {sentence(e)}") from e
+            raise InputError(f"{self._selected_runs}: {sentence(e)}") from e
         self.connection = self._database.connection
-        self._recordings.select(self.connection)
+        self._selected_runs.select(self.connection)
 
     def close(self) -> None:
         """Close the DuckDB. Rows of answers that were not read are lost."""
@@ -70,28 +70,28 @@ class Engine:
 
     def reading(self) -> AbstractContextManager[None]:
         """Raise InputError that names the file, if a stored file cannot be read within."""
-        return naming_files(lambda: (self.connection, self._recordings.read()))
+        return naming_files(lambda: (self.connection, self._selected_runs.read()))
 
     @property
     def run_ids(self) -> list[str]:
         """The selected runs."""
-        return self._recordings.run_ids
+        return self._selected_runs.run_ids
 
     @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
-        return self._recordings.tables
+        return self._selected_runs.tables
 
     @property
     def note(self) -> str:
         """Which passes were excluded, in a sentence."""
-        return self._recordings.note
+        return self._selected_runs.note
 
     def _create(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Create what SQL reads and does not exist: stored tables, and parts of the blocks that it uses."""
         read = parts(blocks(uses, folders), sql)
         tables = sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created)
-        for table in self._recordings.create_views(tables):
+        for table in self._selected_runs.create_views(tables):
             self.created.add(table)
         for part in read:
             if part.name not in self.created:
@@ -112,7 +112,7 @@ class Engine:
                 for statement in statements:
                     self.connection.execute(statement)
         except duckdb.Error as e:
-            raise InputError(f"{self._recordings if block.create else what}: {sentence(e)}") from e
+            raise InputError(f"{self._selected_runs if block.create else what}: {sentence(e)}") from e
 
     def query(
         self,
@@ -122,36 +122,36 @@ class Engine:
         limit: int | None = None,
         select: Sequence[str] = (),
         only: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> Result:
         """Answer a query. `select`: only these columns, in this order. `only`: rows with these values.
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
         bound = BoundQuery(query, params or {}, self.selection.by)
-        chosen = Chosen(sort, whole_limit(limit), tuple(select), only or {})
-        bound.check(chosen)
+        options = AnswerOptions(sort, whole_limit(limit), tuple(select), only or {})
+        bound.check(options)
         with self.reading():
-            result = self._result(bound, chosen, f"query {query.name}")
-        columns = bound.columns(chosen)
-        answer = Answer(columns, result, f"query {query.name}", self._database, self.note, self.reading)
-        answer.main = bound.main(chosen)
+            result = self._result(bound, options, f"query {query.name}")
+        columns = bound.columns(options)
+        answer = Result(columns, result, f"query {query.name}", self._database, self.note, self.reading)
+        answer.main = bound.main(options)
         return answer
 
     def _result(
-        self, bound: BoundQuery, chosen: Chosen, what: str
+        self, bound: BoundQuery, options: AnswerOptions, what: str
     ) -> duckdb.DuckDBPyRelation | Statement | ProcessRows:
         """Return what computes the rows of a query. `what` names it in errors."""
-        path, (sql, values) = bound.query.path, bound.statement(chosen)
+        path, (sql, values) = bound.query.path, bound.statement(options)
         if path.is_relative_to(BUILT_IN.parent):
             self._create(sql, bound.uses)
             return Statement(self.connection, sql, _bound(values))
         if not self._read_only:
-            return self._in_process(what, query=path, params=bound.params, chosen=chosen._asdict())
+            return self._in_process(what, query=path, params=bound.params, options=options._asdict())
         check_declared(names_in(self.connection, bound.sql, what), bound.uses, what)
         self._create(sql, bound.uses, [path.parent.parent])
         return self._run(self._checked(sql, partial(check_select, self.connection, sql, what)), values, what)
 
-    def sql(self, sql: str) -> Answer:
+    def sql(self, sql: str) -> Result:
         """Answer one SELECT over the tables and blocks, which need not be declared.
 
         Raises InputError for anything else and for errors in it.
@@ -159,14 +159,14 @@ class Engine:
         with self.reading():
             if not self._read_only:
                 rows = self._in_process("SQL", sql=sql)
-                return Answer(tuple(rows.columns), rows, "SQL", self._database, self.note, self.reading)
+                return Result(tuple(rows.columns), rows, "SQL", self._database, self.note, self.reading)
             names = names_in(self.connection, sql, "SQL")
             self._create(" ".join(names), defining(names))
             statement = self._checked(sql, partial(check_select, self.connection, sql, "SQL"))
             result = self._run(statement, {}, "SQL")
             types = zip(result.columns, result.types, strict=True)
             columns = tuple(ResultColumn(name, guess_unit(name, str(kind)), "") for name, kind in types)
-            return Answer(columns, result, "SQL", self._database, self.note, self.reading)
+            return Result(columns, result, "SQL", self._database, self.note, self.reading)
 
     def _in_process(self, what: str, **request: Any) -> ProcessRows:
         """Run SQL that a user wrote in a process of its own, over the same runs and ranks."""

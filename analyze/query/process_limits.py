@@ -1,4 +1,4 @@
-"""Limits that the system enforces on a process, where DuckDB's own do not reach: lists, texts, series in memory."""
+"""Limits of memory (RLIMIT_DATA) and of written files (RLIMIT_FSIZE) for the process that runs SQL of users."""
 
 from __future__ import annotations
 

@@ -140,9 +140,9 @@ class Param:
                 raise InputError(f"query {query}: {self.name} must be from {low} to {high}, not {text}")
             return value
         if text != self.default:
-            from analyze.query import text_params
+            from analyze.query import text_checks
 
-            check = text_params.check_regex if self.type == "regex" else text_params.check_text
+            check = text_checks.check_regex if self.type == "regex" else text_checks.check_text
             check(text, f"query {query}: {self.name}")
         return text
 

@@ -1,6 +1,6 @@
 """Which runs and ranks a question reads: `--where`, `--profiler` and `--by` in one value.
 
-`analyze.query.recordings` applies it.
+`analyze.query.selected_runs` applies it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 class Selection:
     """The runs and ranks that a question reads, and the groups of its answer. By default, all in one group.
 
-    Of a workload that was recorded under several profilers, one timing pass is read: see `analyze.query.recordings`.
+    Of a workload that was recorded under several profilers, one timing pass is read: see `analyze.query.selected_runs`.
     """
 
     where: tuple[str, ...] = ()

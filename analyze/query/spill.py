@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from analyze.errors import InputError
 from analyze.store.file_lock import locked
-from analyze.store.folder import Folder
+from analyze.store.safe_folder import Folder
 
 if TYPE_CHECKING:
     import duckdb

@@ -1,8 +1,8 @@
 """SQL of unknown origin runs in a process of its own, which answers one question and ends.
 
 Its DuckDB reads the stores' Parquet files and nothing else. The process cannot write to any file, and its memory has a
-limit; on time only `serve` sets one (`analyze.serve.workers`). It gets its request as a line of JSON on stdin, and ends
-when stdin is closed: with the process that asked. It answers with an Arrow stream on stdout, or with a sentence on
+limit; on time only `serve` sets one (`analyze.serve.query_pool`). It gets its request as a line of JSON on stdin, and
+ends when stdin is closed: with the process that asked. It answers with an Arrow stream on stdout, or with a sentence on
 stderr and exit code 2 or 3.
 """
 
@@ -171,11 +171,11 @@ def request(
     sql: str | None = None,
     query: Path | None = None,
     params: Mapping[str, str] | None = None,
-    chosen: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what a process is asked: one SELECT, or a query file with its parameters and the chosen rows."""
+    """Return what a process is asked: one SELECT, or a query file with its parameters and `AnswerOptions`."""
     return {
         "stores": list(map(store_to_json, stores)), "selection": asdict(selection), "sql": sql,
         "query": None if query is None else str(query.absolute()), "params": dict(params or {}),
-        "chosen": dict(chosen or {}),
+        "options": dict(options or {}),
     }  # fmt: skip

@@ -69,10 +69,10 @@ def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     if request["sql"] is not None:
         answer = engine.sql(request["sql"])
     else:
-        chosen = request["chosen"]
+        options = request["options"]
         answer = engine.query(
-            parse(Path(request["query"])), request["params"], chosen["sort"], chosen["limit"], chosen["select"],
-            chosen["only"],
+            parse(Path(request["query"])), request["params"], options["sort"], options["limit"], options["select"],
+            options["only"],
         )  # fmt: skip
     relation = answer.relation
     with answer.taken():

@@ -11,7 +11,7 @@ from analyze.render.texts import visible
 from analyze.render.units import finite
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
+    from analyze.query.result import Result
 
 _MOST_ROWS = 1 << 20
 _MOST_COLUMNS = 1 << 14
@@ -19,7 +19,7 @@ _MOST_TEXT = (1 << 15) - 1
 _EXACT = 2**53
 
 
-def write_excel(answer: Answer, path: Path) -> None:
+def write_excel(answer: Result, path: Path) -> None:
     """Write the rows to a workbook with one sheet, with column names in the first row.
 
     Text never becomes a formula or a link. Integers that a double cannot represent become text. Raises InputError if

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyze.render.texts import visible
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
     from analyze.query.query_files import ResultColumn
+    from analyze.query.result import Result
 
 SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "ns": ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns")),
@@ -72,7 +72,7 @@ def is_text(column: ResultColumn) -> bool:
     return column.unit in _TEXT_UNITS
 
 
-def formatted(answer: Answer) -> tuple[list[str], list[list[str]]]:
+def formatted(answer: Result) -> tuple[list[str], list[list[str]]]:
     """Return headings with units, and rows of cells as text."""
     headings, columns = format_columns(answer.columns, answer.rows())
     return [str(h) for h in headings], [list(cells) for cells in zip(*columns, strict=True)]

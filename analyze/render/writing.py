@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from analyze.atomic_output import write_atomically
 from analyze.errors import InputError, os_failure
 from analyze.render.excel import write_excel
 from analyze.render.layout import table_lines, terminal_width
 from analyze.render.texts import UNSEEN, visible
 from analyze.render.units import finite, formatted, is_text
-from analyze.whole_file import write_whole
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
+    from analyze.query.result import Result
 
 FORMATS = ("table", "csv", "json", "parquet", "markdown", "xlsx")
 _SUFFIXES = {
@@ -50,7 +50,7 @@ def output_format(kind: str | None, output: Path | None) -> str:
     return kind or said or "table"
 
 
-def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: bool = False) -> None:
+def write(answer: Result, kind: str, output: Path | None, stdout: TextIO, wide: bool = False) -> None:
     """Write an answer to a file, completely or not at all, or to stdout. `wide`: tables with all columns.
 
     Raises InputError if the file cannot be written.
@@ -59,11 +59,11 @@ def write(answer: Answer, kind: str, output: Path | None, stdout: TextIO, wide: 
         if output is None:
             raise InputError(f"--format {kind} needs -o FILE")
         write_file = _write_parquet if kind == "parquet" else write_excel
-        write_whole(output, lambda part: write_file(answer, part))
+        write_atomically(output, lambda part: write_file(answer, part))
     elif output is None:
         to_stdout(lambda: _write_text(answer, kind, stdout, wide), stdout)
     else:
-        write_whole(output, lambda part: _write_text_file(answer, kind, part, wide))
+        write_atomically(output, lambda part: _write_text_file(answer, kind, part, wide))
 
 
 def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout: TextIO) -> None:
@@ -76,7 +76,7 @@ def write_with(write_text: Callable[[TextIO], None], output: Path | None, stdout
     if output is None:
         to_stdout(lambda: write_text(stdout), stdout)
     else:
-        write_whole(output, write_part)
+        write_atomically(output, write_part)
 
 
 def print_lines(lines: Iterable[str], stdout: TextIO) -> None:
@@ -101,7 +101,7 @@ def to_stdout(write: Callable[[], None], stdout: TextIO | None) -> None:
             raise os_failure(e, f"stdout: cannot be written: {e.strerror or e}") from e
 
 
-def _write_parquet(answer: Answer, path: Path) -> None:
+def _write_parquet(answer: Result, path: Path) -> None:
     import pyarrow.parquet as pq
 
     # Not by path: after a failure, pyarrow would remove it, even a device.
@@ -109,12 +109,12 @@ def _write_parquet(answer: Answer, path: Path) -> None:
         pq.write_table(answer.arrow(), file, compression="zstd")
 
 
-def _write_text_file(answer: Answer, kind: str, path: Path, wide: bool) -> None:
+def _write_text_file(answer: Result, kind: str, path: Path, wide: bool) -> None:
     with path.open("w", encoding="utf-8", newline="") as f:
         _write_text(answer, kind, f, wide)
 
 
-def _write_text(answer: Answer, kind: str, file: TextIO, wide: bool) -> None:
+def _write_text(answer: Result, kind: str, file: TextIO, wide: bool) -> None:
     names = [c.name for c in answer.columns]
     if kind == "csv":
         # csv quotes only characters of its line end: with \n, a name with \r would be read as two lines.
@@ -147,7 +147,7 @@ def _csv_cell(value: Any) -> Any:
     return finite(value) if isinstance(value, float) else value
 
 
-def _write_table(answer: Answer, file: TextIO, wide: bool) -> None:
+def _write_table(answer: Result, file: TextIO, wide: bool) -> None:
     room, bold = terminal_width(file), bold_for(file)
     file.writelines(f"{line}\n" for line in table_lines(answer.columns, answer.rows(), answer.main, room, wide, bold))
 
@@ -158,7 +158,7 @@ def bold_for(file: TextIO) -> Callable[[str], str]:
     return (lambda line: f"\x1b[1m{line}\x1b[0m") if coloured else str
 
 
-def _write_markdown(answer: Answer, file: TextIO) -> None:
+def _write_markdown(answer: Result, file: TextIO) -> None:
     headings, rows = formatted(answer)
     file.write(_markdown_row(headings))
     file.write("|" + "|".join(" --- " if is_text(c) else " ---: " for c in answer.columns) + "|\n")

@@ -15,15 +15,15 @@ from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
+from analyze.query.data_needs import lacks
 from analyze.query.engine import Engine
 from analyze.query.literals import of_run, of_runs
-from analyze.query.needs import lacks
 from analyze.query.query_files import Query, find
-from analyze.query.recordings import check_by
+from analyze.query.selected_runs import check_by
 from analyze.query.selection import Selection
 from analyze.render import visible
+from analyze.report.html_table import table
 from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
-from analyze.report.tables import table
 from analyze.shell import command
 from analyze.store.store import Store
 

@@ -10,8 +10,8 @@ from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
 from analyze.report.build import Report, draw, page_toml
+from analyze.report.html_table import table
 from analyze.report.page import Page, Part, Section
-from analyze.report.tables import table
 from analyze.shell import command
 
 

@@ -17,7 +17,7 @@ from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
-from analyze.report.tables import Link, Table
+from analyze.report.html_table import Link, Table
 from analyze.shell import command
 
 _HERE = Path(__file__).parent

@@ -9,25 +9,25 @@ from pathlib import Path
 
 import duckdb
 
+from analyze.atomic_output import write_atomically
 from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Rows
-from analyze.query.answer import create_table
 from analyze.query.databases import empty_database
 from analyze.query.engine import Engine
-from analyze.query.plain_sql import check_select, sentence
+from analyze.query.guessed_units import guess_unit
 from analyze.query.query_files import Query, ResultColumn, find
+from analyze.query.result import create_table
 from analyze.query.selection import Selection
-from analyze.query.units import guess_unit
+from analyze.query.sql_checks import check_select, sentence
 from analyze.render.units import finite
 from analyze.report import study_files
 from analyze.report.build import Report, draw, filter_rows
-from analyze.report.files import check_page
+from analyze.report.html_table import table
+from analyze.report.output_files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
-from analyze.report.tables import table
 from analyze.store.store import Store
-from analyze.whole_file import write_whole
 
 HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be checked here"
 VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
@@ -222,5 +222,5 @@ def write_study(
     report = StudyReport(study_files.find_file(name), name, stores, paths, selection, progress)
     page = report.study_page()
     text = render(page)
-    write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
+    write_atomically(output, lambda part: part.write_text(text, encoding="utf-8"))
     return page.claims

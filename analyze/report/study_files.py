@@ -15,7 +15,7 @@ from analyze.errors import InputError, unreadable
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
-from analyze.query.recordings import PROFILERS
+from analyze.query.selected_runs import PROFILERS
 from schemas.files import is_dir, is_file, read_bounded
 from schemas.tables import TABLES
 

@@ -13,7 +13,7 @@ from analyze.plots.figure import Rows
 from analyze.query.literals import of_run, text_literal
 from analyze.query.query_files import Drill, Query, find
 from analyze.query.selection import Selection
-from analyze.report.tables import Link
+from analyze.report.html_table import Link
 
 LONGEST = 6_000
 """Longest address; a cell with a longer one has no link."""

@@ -19,10 +19,10 @@ from starlette.responses import FileResponse, HTMLResponse, Response
 from starlette.routing import Route
 
 from analyze.errors import InputError
-from analyze.query.plain_sql import sentence
-from analyze.serve.asking import FORMS
+from analyze.query.sql_checks import sentence
+from analyze.serve.query_pool import Failed, QueryPool, Stopped
+from analyze.serve.query_request import FORMS
 from analyze.serve.site import Site
-from analyze.serve.workers import Failed, Stopped, Workers
 
 MOST_STATEMENT = 200_000
 """Limit of a posted statement, in bytes."""
@@ -36,8 +36,8 @@ class App:
     def __init__(self, site: Site, time_limit: float):
         self._site = site
         served = site.served()
-        self._pages = Workers(served, AT_ONCE, time_limit)
-        self._statements = Workers(served, AT_ONCE // 2, time_limit)
+        self._pages = QueryPool(served, AT_ONCE, time_limit)
+        self._statements = QueryPool(served, AT_ONCE // 2, time_limit)
         self.routes = [
             Route("/", self.report),
             Route("/run", self.report),

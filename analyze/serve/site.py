@@ -1,6 +1,6 @@
 """The pages. A page appears at once, with placeholders that are filled when they are scrolled into view.
 
-Methods that run queries are called in a process of `analyze.serve.workers`. All return HTML or raise InputError.
+Methods that run queries are called in a process of `analyze.serve.query_pool`. All return HTML or raise InputError.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, NamedTuple
 from analyze.errors import InputError, MachineError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, label
+from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
-from analyze.query.needs import why_empty
 from analyze.query.query_files import Query, catalog, find
-from analyze.query.recordings import PROFILERS
+from analyze.query.selected_runs import PROFILERS
 from analyze.query.selection import DEFAULT, Selection
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
 from analyze.report.changes import change, declared_changes, facts_of_both
+from analyze.report.html_table import table
 from analyze.report.page import Part, command_line, environment, filled_sql, script, style
-from analyze.report.tables import table
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
-from analyze.serve.asking import FORMS, MOST_SHOWN_ROWS, Question, saved
-from analyze.serve.recent import RecentReports
+from analyze.serve.query_request import FORMS, MOST_SHOWN_ROWS, QueryRequest, saved
+from analyze.serve.report_cache import ReportCache
 from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
@@ -98,7 +98,7 @@ class Site:
         """`folder`: for answers as files; by default a temporary one."""
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
         self._selection = selection
-        self._reports = RecentReports(self._report, 2)
+        self._reports = ReportCache(self._report, 2)
         self._environment = environment(HERE)
         self._environment.globals |= {"asset": self._address_of_asset, "cut": cut, "label": label}
         self._own_folder = None if folder else TemporaryDirectory(prefix="tracequarry-")
@@ -115,7 +115,7 @@ class Site:
         """Open an engine for one answer."""
         return closing(Engine(self._stores, selection))
 
-    def _selected(self, asked: Question) -> Selection:
+    def _selected(self, asked: QueryRequest) -> Selection:
         """What a query reads."""
         return replace(asked.selection.narrow(self._selection), by=asked.by, prefer=asked.query.prefer)
 
@@ -194,7 +194,7 @@ class Site:
     def question(self, name: str, given: Mapping[str, str]) -> str:
         """Return the page of a query: a form, and a placeholder for the answer."""
         query = find(name, self._folders)
-        asked = Question.of(query, given)
+        asked = QueryRequest.of(query, given)
         view = View(query.question, "questions")
         view.crumbs = [("Queries", "/queries"), (label(query.group), ""), (query.name, "")]
         view.sections = [
@@ -214,7 +214,7 @@ class Site:
     def answer(self, name: str, given: Mapping[str, str]) -> str:
         """Return the answer to a query: figure and table."""
         query = find(name, self._folders)
-        asked = Question.of(query, given)
+        asked = QueryRequest.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
         with self._engine(self._selected(asked)) as engine:
             answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
@@ -247,12 +247,12 @@ class Site:
     def save(self, name: str, form: str, given: Mapping[str, str]) -> Path:
         """The answer to a query as a file, which whoever sends it removes."""
         query = find(name, self._folders)
-        asked = Question.of(query, given)
+        asked = QueryRequest.of(query, given)
         with self._engine(self._selected(asked)) as engine:
             answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
             return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
-    def _command(self, asked: Question) -> str:
+    def _command(self, asked: QueryRequest) -> str:
         """The command line that answers the same."""
         text = command_line("query", asked.query.name, self._paths, asked.params, self._selected(asked))
         return text + (f" --sort {in_shell(asked.sort)}" if asked.sort else "")

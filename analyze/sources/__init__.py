@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.compressed import decompressed, head, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.remote import RawPath, fetched
 
 

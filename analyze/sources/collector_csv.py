@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, TableBatch, batch_schema
-from analyze.sources.lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
+from analyze.sources.interface import FileReport, TableBatch, batch_schema
+from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
 from schemas.tables import TABLES
 
 _BAD_VALUE = "a value in it cannot be read"

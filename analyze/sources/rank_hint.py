@@ -1,4 +1,4 @@
-"""What a raw file says of its place in a job."""
+"""What a raw file says about its rank, its job and its clock."""
 
 from __future__ import annotations
 

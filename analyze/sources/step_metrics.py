@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.collector_csv import read_table
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:

@@ -1,4 +1,4 @@
-"""Where the cache lies."""
+"""The folder of the cache: $TRACEQUARRY_CACHE, else in the folder of the user's caches."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import os
 import portalocker
 from portalocker import LockFlags
 
-from analyze.store.folder import Folder
+from analyze.store.safe_folder import Folder
 
 
 def locked(folder: Folder, name: str, *, shared: bool = False, wait: bool = True, create: bool = True) -> int | None:

@@ -40,7 +40,7 @@ from analyze.store.catalogue import (
 )
 from analyze.store.file_digest import FileState, crc32
 from analyze.store.file_lock import locked, make_lock_file
-from analyze.store.folder import Folder
+from analyze.store.safe_folder import Folder
 
 STORE_NAME = "store.json"
 

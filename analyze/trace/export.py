@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import duckdb
 
+from analyze.atomic_output import atomic_output, ending_of
 from analyze.errors import InputError
-from analyze.query.plain_sql import sentence
-from analyze.trace.events import ALLOCATIONS, Scope, events_of
+from analyze.query.sql_checks import sentence
+from analyze.trace.event_json import ALLOCATIONS, Scope, events_of
 from analyze.trace.tracks import Tracks
-from analyze.whole_file import ending_of, whole_file
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -105,7 +105,7 @@ def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> Scope:
 @contextmanager
 def _writing(output: Path) -> Iterator[TextIO]:
     """Open the output; it appears under its name when it is complete."""
-    with whole_file(output) as part, part.open("wb") as raw:
+    with atomic_output(output) as part, part.open("wb") as raw:
         if output.name.lower().endswith(".gz"):
             # mtime=0: the same trace gives the same bytes.
             with (

@@ -19,7 +19,7 @@ from collect.options import RunOptions
 from schemas import isolation
 from schemas.errors import MachineError
 from schemas.manifest import RunFile
-from schemas.options import declared
+from schemas.option_declaration import declared
 from schemas.tools import Tool
 
 EVERY_PASS = {".step_metrics.csv": "step_metrics", ".gpu_samples.csv": "gpu_samples", "log.txt": "log"}
@@ -61,7 +61,7 @@ class Profiler(Generic[Own]):
 
     name: str
     Options: type[Own]
-    """The profiler's options, each declared by a schemas.options.Option. Their names are unique over all profilers."""
+    """The profiler's options, each declared by an `Option` of schemas. Their names are unique over all profilers."""
     tool: Tool | None = None
     """The program that it runs."""
     follows_steps = False

@@ -17,7 +17,7 @@ from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.ncu_metrics import SECONDS_PER_KERNEL, choose_metrics, estimate_passes, known_metrics
 from schemas.errors import MachineError
 from schemas.files import part_file
-from schemas.options import Option
+from schemas.option_declaration import Option
 from schemas.tools import NCU
 
 PANEL = "Nsight Compute"

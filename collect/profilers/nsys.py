@@ -19,7 +19,7 @@ from collect.profilers.base import Profiler, Recorder, find_tool, run_tool, tool
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.nsys_scrub import scrub_export
 from schemas.errors import InternalError, MachineError
-from schemas.options import Option
+from schemas.option_declaration import Option
 from schemas.tools import NSYS
 
 PANEL = "Nsight Systems"

@@ -14,7 +14,7 @@ from collect.injected.trace_files import write_recording
 from collect.options import RunOptions
 from collect.profilers.base import Profiler, Recorder
 from schemas.errors import MachineError
-from schemas.options import Option
+from schemas.option_declaration import Option
 
 PANEL = "torch.profiler"
 Detail = Literal["light", "shapes", "full"]

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from collect.failure import os_failure
 from collect.options import RunOptions
-from collect.process import Signals
 from collect.run import INTERRUPTED, run
+from collect.run_command import Signals
 from collect.run_folder import make_private, utc_now
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.state import Cell, Status, SweepState, load_state, save_state

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from collect.options import RunOptions
-from collect.process import Signals
+from collect.run_command import Signals
 from collect.run_folder import left_running
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.state import Cell

@@ -13,7 +13,7 @@ from collect.injected.torch_facts import torch_facts, used_gpus
 from collect.options import RunOptions
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
-from collect.reports import RankReport
+from collect.rank_reports import RankReport
 from collect.workload.data import open_source
 from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
 from collect.workload.spec import WorkerSpec

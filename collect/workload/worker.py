@@ -1,6 +1,6 @@
 """`python -m collect.workload.worker SPEC.json`: one training process.
 
-Trains the workload of the spec under its profiler and writes a report (collect.reports.RankReport). Exit code: 0
+Trains the workload of the spec under its profiler and writes a report (collect.rank_reports.RankReport). Exit code: 0
 success, 1 failure, 2 bad input, 130 interrupted.
 """
 
@@ -18,7 +18,7 @@ from types import FrameType
 import msgspec
 
 from collect.failure import sentence
-from collect.reports import RankReport, write_report
+from collect.rank_reports import RankReport, write_report
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 

@@ -18,7 +18,7 @@ from collect_support import CPU, Collect, descendants, environment, interrupt, r
 from collect import doctor
 from collect.failure import diagnose, sentence
 from collect.option_checks import make_options
-from collect.reports import RankReport
+from collect.rank_reports import RankReport
 from collect.run_folder import RunFolder
 from schemas.errors import InputError, MachineError
 from schemas.manifest import read_manifest

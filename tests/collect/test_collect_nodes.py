@@ -10,7 +10,7 @@ import pytest
 from collect_support import Collect, start
 
 import analyze
-from collect.nodes import reaches_nodes, slurm_job
+from collect.multi_node import reaches_nodes, slurm_job
 from schemas.manifest import read_manifest
 
 TRAIN = """

@@ -20,7 +20,7 @@ from collect.options import RunOptions
 from collect.profilers import PROFILERS
 from collect.workload.model import OPTIMIZERS
 from schemas.manifest import FILE_KINDS
-from schemas.options import declared
+from schemas.option_declaration import declared
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ PROFILER = """
 from typing import Annotated
 import msgspec
 from collect.profilers.base import Profiler
-from schemas.options import Option
+from schemas.option_declaration import Option
 from schemas.tools import Tool
 
 class StraceOptions(msgspec.Struct, frozen=True, kw_only=True):

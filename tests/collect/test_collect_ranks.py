@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace
 
+from collect.rank_reports import AttachedReport, RankReport
 from collect.ranks import assign_ranks
-from collect.reports import AttachedReport, RankReport
 from schemas.manifest import read_manifest
 
 JOIN = """

@@ -28,7 +28,7 @@ from traces import kernel, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
-from analyze.query.plain_sql import block_statements, check_expression, check_select, one_select
+from analyze.query.sql_checks import block_statements, check_expression, check_select, one_select
 from analyze.store.store import Store
 
 SECRET = "the-secret-of-another-file"

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Raw
 
-from analyze.sources.base import batch_schema
+from analyze.sources.interface import batch_schema
 
 LONGEST_STRING = 1 << 20
 """Limit in bytes of a name or of the shapes of an operator's inputs."""

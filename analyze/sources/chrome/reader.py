@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.chrome.category_batches import Batches, build_batches, process_groups
+from analyze.sources.chrome.cross_chunk_events import HALVES, Halves, processes_of
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import merged, metadata_after_events, parse_metadata, trailer_object
-from analyze.sources.chrome.processes import HALVES, Halves, processes_of
 from analyze.sources.chrome.producers import producer_of
-from analyze.sources.chrome.tables import Batches, build_batches, process_groups
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 
 _LISTED = 8
 """Most counts in a warning."""

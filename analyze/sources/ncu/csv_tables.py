@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-from analyze.sources.base import FileReport
-from analyze.sources.lines import INCOMPLETE, optional_whole, whole
+from analyze.sources.interface import FileReport
 from analyze.sources.ncu.metric_rows import Launch, MetricRows
+from analyze.sources.text_lines import INCOMPLETE, optional_whole, whole
 from schemas.ncu_units import Scale, scale
 
 LAUNCH_COLUMNS = ("ID", "Process ID", "Kernel Name")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.base import TableBatch, batch_schema
+from analyze.sources.interface import TableBatch, batch_schema
 from analyze.sources.ncu.numbers import decimal_mark, digits
 from schemas.ncu_units import Scale, scale
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import IO
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.lines import INCOMPLETE, LINE_LIMIT, LostRows, csv_cells, numbered_lines
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.ncu.csv_tables import LAUNCH_COLUMNS, LongTable, WideTable
 from analyze.sources.ncu.metric_rows import MetricRows
 from analyze.sources.ncu.text_tables import TextTables
+from analyze.sources.text_lines import INCOMPLETE, LINE_LIMIT, LostRows, csv_cells, numbered_lines
 
 _ERROR = re.compile(r"^==ERROR== ?(.+)")
 

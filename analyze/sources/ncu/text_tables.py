@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from analyze.sources.base import FileReport
-from analyze.sources.lines import INCOMPLETE, LostRows, optional_whole, whole
+from analyze.sources.interface import FileReport
 from analyze.sources.ncu.metric_rows import METRIC_NAME, Launch, MetricRows
+from analyze.sources.text_lines import INCOMPLETE, LostRows, optional_whole, whole
 from schemas.ncu_units import scale
 
 _WIDE_TEXT = "its table has more columns than metric, unit and value"

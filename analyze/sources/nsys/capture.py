@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from analyze.sources.lines import whole
-from analyze.sources.nsys.tables import Tables, rows
+from analyze.sources.nsys.open_export import Tables, rows
+from analyze.sources.text_lines import whole
 
 _LAUNCHERS = (
     (("RANK",), ("WORLD_SIZE",)),  # torchrun, deepspeed, accelerate

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.names import Names, labels
+from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import UNKNOWN_DEVICE, Owners, Skipped, pids, record_batch
-from analyze.sources.nsys.tables import Tables
 from analyze.sources.nsys.values import PROCESS_BITS, filtered
 
 _HOST_MEMORY = ("Pageable", "Pinned")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analyze.sources.nsys.tables import Tables, rows
+from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 NVTX_TABLES = ("NVTX_EVENTS", "NVTX_EVENTS_V2")

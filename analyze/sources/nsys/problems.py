@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.sources.nsys.capture import parse_number
-from analyze.sources.nsys.processes import Processes, Work, pid_of
+from analyze.sources.nsys.open_export import Tables, rows
+from analyze.sources.nsys.rank_processes import Processes, Work, pid_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Skipped
-from analyze.sources.nsys.tables import Tables, rows
 from analyze.sources.nsys.unread import unread_tables
 
 _STALE_S = 60

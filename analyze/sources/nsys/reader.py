@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
+from analyze.sources.nsys.open_export import Tables, open_tables, rows
 from analyze.sources.nsys.problems import problems_of
-from analyze.sources.nsys.processes import Processes, Work, ranks_of
+from analyze.sources.nsys.rank_processes import Processes, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
-from analyze.sources.nsys.tables import Tables, open_tables, rows
 
 _JOB_VARIABLES = (
     "SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID", "PALS_APID", "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.errors import InputError
-from analyze.sources.base import batch_schema
+from analyze.sources.interface import batch_schema
 from analyze.sources.nsys.names import NVTX_TABLES, Names, mapped
-from analyze.sources.nsys.tables import Tables
+from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 _THREAD_BITS = ~PROCESS_BITS

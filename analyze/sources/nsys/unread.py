@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import pyarrow.compute as pc
 
+from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import EVENT_TABLES
-from analyze.sources.nsys.tables import Tables
 
 _TIMES = ("start", "timestamp", "rawTimestamp")
 """Columns of times; a table of events has one of them."""

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.lines import whole
+from analyze.sources.text_lines import whole
 
 Columns = dict[str, pa.Array]
 """Columns of a batch by their name in the export: int64, double or string."""

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
-from analyze.sources.nvprof.tables import DEVICE_INDEX, NoUnit, PlainSummary, Rows, Table, header_of
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.nvprof.log_tables import DEVICE_INDEX, NoUnit, PlainSummary, Rows, Table, header_of
+from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
 
 _BATCH_ROWS = 64 << 10
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query.chosen import whole_limit
+from analyze.query.bound_query import whole_limit
 from analyze.query.databases import empty_database
 from analyze.query.literals import identifier
-from analyze.query.plain_sql import check_expression, failure, one_select, sentence
-from analyze.query.plain_types import distinct, plain
+from analyze.query.portable_types import distinct, plain
 from analyze.query.query_files import ResultColumn
+from analyze.query.sql_checks import check_expression, failure, one_select, sentence
 from analyze.query.sql_process import FirstRows, ProcessRows
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Statement:
             raise duckdb.Error(str(e)) from e
 
 
-class Answer:
+class Result:
     """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
 
     def __init__(
@@ -135,15 +135,15 @@ class Answer:
         return taken
 
 
-def row_answer(
+def row_result(
     columns: Sequence[ResultColumn],
     rows: Sequence[Sequence[Any]],
     what: str,
     sort: str | None = None,
     limit: int | None = None,
     filter: str | None = None,
-) -> Answer:
-    """The rows as an Answer. `sort`: columns, `-` in front for descending; without it the rows keep their order.
+) -> Result:
+    """The rows as an Result. `sort`: columns, `-` in front for descending; without it the rows keep their order.
 
     `filter`: SQL over the columns. `what` names the command in errors. Raises InputError for a sort column that is not
     there or a filter that DuckDB rejects.
@@ -166,7 +166,7 @@ def row_answer(
         result = connection.sql(one_select(sql, what))
     except duckdb.Error as e:
         raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
-    return Answer(tuple(columns), result, what, connection)
+    return Result(tuple(columns), result, what, connection)
 
 
 def create_table(

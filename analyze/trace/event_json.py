@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyze.trace import critical_path
+from analyze.trace import critical_path_events as critical_path
 from analyze.trace.counters import changes, counter_tracks
 from analyze.trace.tracks import ALLOCATOR, Tracks
 

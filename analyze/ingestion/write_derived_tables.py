@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.derive import DERIVED
-from analyze.derive.columns import text_codes
+from analyze.derive.numpy_columns import text_codes
 from analyze.ingestion import kernel_names
 from analyze.ingestion.table_files import TableWriter
-from analyze.sources.base import Mapper, batch_schema
+from analyze.sources.interface import Mapper, batch_schema
 from schemas import api_roles
 
 if TYPE_CHECKING:

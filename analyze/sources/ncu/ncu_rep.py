@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.base import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.ncu import reader as ncu
 from schemas.isolation import run_tool
 from schemas.tools import NCU

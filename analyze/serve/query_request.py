@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from analyze.errors import InputError
-from analyze.query.answer import Answer
 from analyze.query.query_files import Query
+from analyze.query.result import Result
 from analyze.render import write
 from analyze.serve.addresses import ONLY, PageSelection
 
@@ -28,7 +28,7 @@ _OPTIONS = ("run", "where", "profiler", "by", "sort", "rows", "part")
 
 
 @dataclass(frozen=True)
-class Question:
+class QueryRequest:
     """A query with its parameters and options."""
 
     query: Query
@@ -41,7 +41,7 @@ class Question:
     """Show only rows with these values, by column."""
 
     @classmethod
-    def of(cls, query: Query, given: Mapping[str, str]) -> Question:
+    def of(cls, query: Query, given: Mapping[str, str]) -> QueryRequest:
         """Read the parameters of an address. Raises InputError for unknown or invalid ones."""
         defaults = {p.name: p for p in query.params}
         params = {k: v for k, v in given.items() if k not in _OPTIONS and not k.startswith(ONLY)}
@@ -64,7 +64,7 @@ class Question:
         return self.params.get(name, next(p.default for p in self.query.params if p.name == name))
 
 
-def saved(answer: Answer, form: str, folder: str, otherwise: str) -> Path:
+def saved(answer: Result, form: str, folder: str, otherwise: str) -> Path:
     """Write the answer to a file in the folder. Raises InputError if too large; `otherwise`: what to do instead."""
     answer.cut(MOST_SAVED_ROWS + 1)
     handle, name = mkstemp(suffix=f".{form}", dir=folder)

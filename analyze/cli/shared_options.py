@@ -17,8 +17,8 @@ from analyze.shell import in_shell
 from schemas.urls import is_remote
 
 if TYPE_CHECKING:
-    from analyze.query.answer import Answer
     from analyze.query.query_files import Query
+    from analyze.query.result import Result
 
 app = typer.Typer(
     name="analyze",
@@ -91,7 +91,7 @@ def open_traces(
     return traces
 
 
-def print_answer(answer: Answer, form: str, output: Path | None, wide: bool = False) -> None:
+def print_answer(answer: Result, form: str, output: Path | None, wide: bool = False) -> None:
     """Print or write an answer, and on stderr its notes."""
     from analyze.render import write
 

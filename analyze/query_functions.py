@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol
 
 from analyze.info import Info
 from analyze.notebook import Answer
-from analyze.query.answer import row_answer
 from analyze.query.query_files import Param, Query, ResultColumn, catalog, find
+from analyze.query.result import row_result
 
 
 class Traces(Protocol):
@@ -54,7 +54,7 @@ class Queries:
             (q.name, q.group, q.question, q.defaults, lacking)
             for q, lacking in sorted(all_of_them, key=lambda found: (found[0].group, found[0].name))
         ]
-        return Answer(row_answer(_COLUMNS, rows, "queries"))
+        return Answer(row_result(_COLUMNS, rows, "queries"))
 
     def __getitem__(self, name: str) -> Callable[..., Answer]:
         return _function(find(name, self._traces.query_folders), self._traces)

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import Ints, Mask, equals, ints
-from analyze.derive.false_timeline import (
+from analyze.derive.impossible_work import (
     BEFORE_NS,
     CALL_COLUMNS,
     FAR_FROM_ZERO_NS,
     WORK_COLUMNS,
-    false_work,
+    impossible_work,
     read_calls,
 )
+from analyze.derive.numpy_columns import Ints, Mask, equals, ints
 from analyze.ingestion.table_files import RowGroupWriter
-from analyze.sources.base import FileReport, SourceFile
+from analyze.sources.interface import FileReport, SourceFile
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,7 @@ class _Staged(NamedTuple):
     rows: int
 
 
-def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], report: FileReport) -> None:
+def drop_impossible_work(file: SourceFile, written: dict[tuple[str, int], Path], report: FileReport) -> None:
     """Check the GPU work of each rank of a file; correct `written` and the report for what is removed."""
     for rank in sorted({rank for _, rank in written}):
         _drop_zero_times(file, rank, written, report)
@@ -58,7 +58,7 @@ def drop_false_work(file: SourceFile, written: dict[tuple[str, int], Path], repo
         def names(rows: Ints, staged: list[_Staged] = staged) -> Ints:
             return np.concatenate([_codes(one) for one in staged])[rows]
 
-        if found := false_work(work, calls, report.zero_ns, names, _recorded_from(rank, work, written)):
+        if found := impossible_work(work, calls, report.zero_ns, names, _recorded_from(rank, work, written)):
             lost = int(sum(np.count_nonzero(mask) for mask in found.values()))
             of_rank = f" of rank {rank}" if len(ranks) > 1 else ""
             producer = _PRODUCERS.get(file.kind.partition("_")[0], file.kind)

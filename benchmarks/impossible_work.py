@@ -1,6 +1,6 @@
 """What the check for false timelines costs at ingest: its CPU time, and its share of reading a grown Chrome trace.
 
-    python benchmarks/false_timeline.py [--mb 100]
+    python benchmarks/impossible_work.py [--mb 100]
 
 The trace is grown from sample_traces/resnet18-1gpu and read by one process. The check runs on the staged files.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 from make_trace import grow
 
 from analyze.ingestion import staging
-from analyze.ingestion.false_work import drop_false_work
-from analyze.sources.base import SourceFile
+from analyze.ingestion.drop_impossible_work import drop_impossible_work
+from analyze.sources.interface import SourceFile
 
 SAMPLE = Path(__file__).parent.parent / "sample_traces/resnet18-1gpu/torch/rank-0.trace.json.gz"
 
@@ -30,13 +30,13 @@ def main() -> None:
 
     def timed(*arguments: object) -> None:
         before = time.process_time()
-        drop_false_work(*arguments)  # type: ignore[arg-type]
+        drop_impossible_work(*arguments)  # type: ignore[arg-type]
         spent.append(time.process_time() - before)
 
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace.json"
         events = grow(SAMPLE, trace, args.mb * 1_000_000)
-        staging.drop_false_work = timed
+        staging.drop_impossible_work = timed
         for number in range(3):
             before = time.process_time()
             result = staging._write_file("r", SourceFile(trace, "chrome_trace", 0), Path(folder) / str(number))

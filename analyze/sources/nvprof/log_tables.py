@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from analyze.sources.base import TableBatch, batch_schema
-from analyze.sources.lines import count, number, optional_whole, scaled, whole
+from analyze.sources.interface import TableBatch, batch_schema
+from analyze.sources.text_lines import count, number, optional_whole, scaled, whole
 
 _NS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal(10**9)}
 _BYTES = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}

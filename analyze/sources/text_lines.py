@@ -12,7 +12,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO
 
-from analyze.sources.base import FileReport
+from analyze.sources.interface import FileReport
 
 LINE_LIMIT = 16 << 20
 """Limit of characters in a line or in a record of several lines; the longest real ones have 1 MB."""

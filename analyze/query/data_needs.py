@@ -1,6 +1,6 @@
 """Compare what queries need (@needs) with what recordings hold: which can be answered, and why one has no rows.
 
-@needs uses the names of HOLDINGS. "and" and commas join what is all needed; of names joined by "or", one is enough.
+@needs uses the names of DATA_KINDS. "and" and commas join what is all needed; of names joined by "or", one is enough.
 Text in parentheses, after a semicolon or in other words is for people.
 """
 
@@ -15,7 +15,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query.blocks import defining
-from analyze.query.plain_sql import sentence
+from analyze.query.sql_checks import sentence
 from schemas.tables import TABLES
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ NO_RUN = "no run matched --where or --profiler"
 """Why an answer has no rows if no run is selected."""
 
 
-class Holding(NamedTuple):
+class DataKind(NamedTuple):
     """A kind of data that a recording may hold.
 
     `pattern`: regex of its names in @needs. `sources`: FROM clauses; a run holds it if one of them has rows of the run.
@@ -50,27 +50,27 @@ _COMPILED = (
 _TRACED = "a profiler that traces CUDA"
 _COMMUNICATION = "kernel_names WHERE family = 'communication'"
 
-HOLDINGS = {
+DATA_KINDS = {
     h.name: h
     for h in (
         # A name that contains another one comes first.
-        Holding("sums of kernels", r"sums of kernels", ("gpu_summary",), "", optional=True),
-        Holding(
+        DataKind("sums of kernels", r"sums of kernels", ("gpu_summary",), "", optional=True),
+        DataKind(
             "sums of communication kernels",
             r"sums of communication kernels",
             (f"{_COMMUNICATION} AND run_id IN (SELECT run_id FROM gpu_summary)",),
             "",
             optional=True,
         ),
-        Holding("sums of copies", r"sums of memcpys", ("gpu_summary WHERE name ILIKE '%memcpy%'",), "", optional=True),
-        Holding("sums of CUDA calls", r"sums of CUDA API calls", ("api_summary",), "", optional=True),
-        Holding(
+        DataKind("sums of copies", r"sums of memcpys", ("gpu_summary WHERE name ILIKE '%memcpy%'",), "", optional=True),
+        DataKind("sums of CUDA calls", r"sums of CUDA API calls", ("api_summary",), "", optional=True),
+        DataKind(
             "communication kernels",
             r"(?:kernels of )?NCCL collectives|communication kernels",
             (f"{_COMMUNICATION} AND run_id IN (SELECT run_id FROM kernels)", "kernels WHERE collective IS NOT NULL"),
             "more than one GPU",
         ),
-        Holding(
+        DataKind(
             "sends and receives",
             r"sends and receives",
             # all_to_all runs as a kernel of that name: what NCCL said of the kernels comes first.
@@ -82,90 +82,90 @@ HOLDINGS = {
             "a program with stages that send to each other",
             optional=True,
         ),
-        Holding(
+        DataKind(
             "sizes of all_to_alls",
             r"sizes of all_to_alls",
             ("kernels WHERE regexp_matches(lower(collective), 'all_?to_?all')",),
             "torch.profiler, of a program that calls all_to_all",
             optional=True,
         ),
-        Holding(
+        DataKind(
             "replays of CUDA graphs",
             r"replays of CUDA graphs",
             ("cuda_calls WHERE contains(name, 'GraphLaunch')",),
             "a program that replays CUDA graphs",
             optional=True,
         ),
-        Holding(
+        DataKind(
             "compiled code",
             r"compiled code",
             (f"cpu_ops WHERE {_COMPILED}", f"ranges WHERE origin <> 'gpu_annotation' AND {_COMPILED}"),
             "torch.profiler, of a program that torch.compile compiled",
             optional=True,
         ),
-        Holding(
+        DataKind(
             "a backward pass",
             r"a backward pass",
             ("cpu_ops WHERE starts_with(name, 'autograd::engine')",),
             "torch.profiler, of training",
             optional=True,
         ),
-        Holding("kernels", r"kernels", ("kernels",), _TRACED),
-        Holding("GPU work", r"work on GPUs|GPU work", ("kernels", "memcpys", "memsets"), _TRACED),
-        Holding("copies", r"memcpys", ("memcpys",), _TRACED),
-        Holding("CUDA calls", r"CUDA (?:API )?calls|calls that launch\w*", ("cuda_calls",), _TRACED),
-        Holding(
+        DataKind("kernels", r"kernels", ("kernels",), _TRACED),
+        DataKind("GPU work", r"work on GPUs|GPU work", ("kernels", "memcpys", "memsets"), _TRACED),
+        DataKind("copies", r"memcpys", ("memcpys",), _TRACED),
+        DataKind("CUDA calls", r"CUDA (?:API )?calls|calls that launch\w*", ("cuda_calls",), _TRACED),
+        DataKind(
             "operators with input shapes",
             r"operators with input shapes",
             ("cpu_ops WHERE input_dims IS NOT NULL",),
             "torch.profiler with record_shapes=True",
         ),
-        Holding(
+        DataKind(
             "operators",
             r"operators|(?:a recording of )?torch\.profiler(?: recording)?",
             ("cpu_ops",),
             "torch.profiler with ProfilerActivity.CPU",
         ),
-        Holding(
+        DataKind(
             "Python stacks",
             r"Python stacks",
             ("ranges WHERE origin = 'python_function'",),
             "torch.profiler with with_stack=True",
         ),
-        Holding(
+        DataKind(
             "allocator events",
             r"allocator events",
             ("memory_events",),
             "torch.profiler with profile_memory=True, or nsys with --cuda-memory-usage=true",
         ),
-        Holding(
+        DataKind(
             "ranges",
             r"(?:NVTX or record_function )?ranges",
             ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),
             "torch.profiler.record_function, or NVTX under nsys",
         ),
-        Holding(
+        DataKind(
             "training steps",
             r"training steps",
             ("step_ranges",),
             "profiler.step() after each step, or NVTX ranges named step",
         ),
-        Holding("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
-        Holding("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),
-        Holding(
+        DataKind("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
+        DataKind("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),
+        DataKind(
             "peaks of memory",
             r"(?:the collector's )?peaks of memory",
             ("step_metrics WHERE max_allocated_bytes > 0",),
             "collect run --model",
             optional=True,
         ),
-        Holding(
+        DataKind(
             "FLOP metrics",
             r"FLOP (?:and memory )?metrics of Nsight Compute(?: or nvprof)?",
             (f"ncu_metrics WHERE {_FLOPS}", f"metric_summary WHERE {_FLOPS}"),
             "collect run --profiler ncu --ncu-metrics flops",
         ),
-        Holding(
+        DataKind(
             "hardware metrics",
             r"metrics of Nsight Compute or nvprof|a recording of Nsight Compute|an Nsight Compute",
             ("ncu_metrics", "metric_summary"),
@@ -174,8 +174,8 @@ HOLDINGS = {
     )
 }
 
-_NAMES = tuple(HOLDINGS)
-_WORDS = re.compile("|".join(f"({h.pattern})" for h in HOLDINGS.values()))
+_NAMES = tuple(DATA_KINDS)
+_WORDS = re.compile("|".join(f"({h.pattern})" for h in DATA_KINDS.values()))
 _ASIDE = re.compile(r"\([^()]*\)|;.*")
 _UNREAD = re.compile(r"written by [^;]*not read|categories that are not read: [^;]*")
 _OF_GPUS = {"kernels", "communication kernels", "GPU work", "copies"}
@@ -185,7 +185,7 @@ _NAMED = re.compile(r"<(\d+)>")
 
 
 class Needs(NamedTuple):
-    """Names of HOLDINGS that a query needs: one of each group."""
+    """Names of DATA_KINDS that a query needs: one of each group."""
 
     groups: tuple[tuple[str, ...], ...]
 
@@ -202,11 +202,11 @@ class Needs(NamedTuple):
     def lacking(self, held: Collection[str]) -> Needs:
         """Return the groups that are missing, with what can be recorded of them; none if the query can be answered."""
         missing = (group for group in self.groups if not set(group) & set(held))
-        return Needs(tuple(tuple(name for name in group if HOLDINGS[name].recorded) for group in missing))
+        return Needs(tuple(tuple(name for name in group if DATA_KINDS[name].recorded) for group in missing))
 
 
 def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
-    """Return what a query needs, from the names of HOLDINGS in its @needs."""
+    """Return what a query needs, from the names of DATA_KINDS in its @needs."""
     text = " ".join(_ASIDE.sub("", query.needs).split())
     groups: list[tuple[str, ...]] = []
     # Names may contain "and".
@@ -219,9 +219,9 @@ def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
 
 
 def holdings(engine: Engine) -> dict[str, set[str]]:
-    """Return names of HOLDINGS by run id. Reads only the columns that show them."""
+    """Return names of DATA_KINDS by run id. Reads only the columns that show them."""
     held: dict[str, set[str]] = {run_id: set() for run_id in engine.run_ids}
-    for holding in HOLDINGS.values():
+    for holding in DATA_KINDS.values():
         union = " UNION ".join(f"SELECT run_id::VARCHAR FROM {source}" for source in holding.sources)
         tables = (source.partition(" ")[0] for source in holding.sources)
         for (run_id,) in engine.rows(union, defining(tables)):
@@ -231,11 +231,11 @@ def holdings(engine: Engine) -> dict[str, set[str]]:
 
 
 def held(engine: Engine, name: str) -> bool:
-    """Return whether any run of an engine holds what HOLDINGS has under a name. Stops at the first row.
+    """Return whether any run of an engine holds what DATA_KINDS has under a name. Stops at the first row.
 
     Raises InputError if a file cannot be read.
     """
-    for source in HOLDINGS[name].sources:
+    for source in DATA_KINDS[name].sources:
         table = source.partition(" ")[0]
         if table not in TABLES or table in engine.tables:
             try:
@@ -267,7 +267,7 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
     needs = needs_of(query, params)
     missing = needs.lacking([name for name in needs.names if held(engine, name)])
     if missing.groups:
-        recorded = "; ".join(dict.fromkeys(HOLDINGS[name].recorded for name in missing.names))
+        recorded = "; ".join(dict.fromkeys(DATA_KINDS[name].recorded for name in missing.names))
         if set(missing.names) & _OF_GPUS and not held(engine, "GPU work") and (unread := _unread(engine)):
             return f"no {missing.words} in what was read; {unread}"
         without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]

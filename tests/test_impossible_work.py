@@ -10,9 +10,9 @@ import pytest
 from support import ask, sql
 from traces import event, kernel, launch, write_ranks, write_trace
 
-from analyze.ingestion.false_work import drop_false_work
+from analyze.ingestion.drop_impossible_work import drop_impossible_work
 from analyze.ingestion.table_files import TableWriter
-from analyze.sources.base import FileReport, SourceFile, batch_schema
+from analyze.sources.interface import FileReport, SourceFile, batch_schema
 
 Events = list[dict[str, Any]]
 HOUR = 3_600e6
@@ -45,7 +45,7 @@ def staged(folder: Path, **tables: Events) -> tuple[dict[tuple[str, int], Path],
         with TableWriter(path, table, "r") as writer:
             writer.write(pa.RecordBatch.from_pylist(rows, schema=batch_schema(table)))
         written[table, 0] = path
-    drop_false_work(SourceFile(folder / "x.sqlite", "nsys_sqlite", 0), written, report)
+    drop_impossible_work(SourceFile(folder / "x.sqlite", "nsys_sqlite", 0), written, report)
     return written, report
 
 

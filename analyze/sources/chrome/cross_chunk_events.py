@@ -14,9 +14,9 @@ from decimal import Decimal, InvalidOperation
 
 from msgspec import Raw
 
+from analyze.sources.chrome.category_batches import phase_label
 from analyze.sources.chrome.events import Event, Tally
 from analyze.sources.chrome.json_events import TraceFile, read_chunk
-from analyze.sources.chrome.tables import phase_label
 from analyze.sources.remote import RawPath
 
 HALVES = ("B", "E")

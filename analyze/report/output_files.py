@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
+from analyze.atomic_output import ending_of, write_atomically
 from analyze.errors import InputError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Figure, Rows
-from analyze.query.answer import Answer
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
+from analyze.query.result import Result
 from analyze.query.selection import Selection
-from analyze.query.text_params import check_text
+from analyze.query.text_checks import check_text
 from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
+from analyze.report.html_table import table
 from analyze.report.page import Part, command_line, filled_sql, render, single
-from analyze.report.tables import table
 from analyze.store.store import Store
-from analyze.whole_file import ending_of, write_whole
 
 
 def check_page(output: Path) -> None:
@@ -49,7 +49,7 @@ def write_report(
     report = Report(stores, paths, selection, progress)
     page = report.page(title) if after is None else page_of_changes(report, Report(*after), title)
     text = render(page)
-    write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
+    write_atomically(output, lambda part: part.write_text(text, encoding="utf-8"))
 
 
 @dataclass(frozen=True)
@@ -76,15 +76,15 @@ class Drawing:
         form = drawing.output_format(output)
         if form == "html":
             text = single(self.figure, self._part, self._part.title)
-            write_whole(output, lambda part: part.write_text(text, encoding="utf-8"))
+            write_atomically(output, lambda part: part.write_text(text, encoding="utf-8"))
         elif form == "svg":
-            write_whole(output, lambda part: part.write_text(self.svg(), encoding="utf-8"))
+            write_atomically(output, lambda part: part.write_text(self.svg(), encoding="utf-8"))
         else:
-            write_whole(output, lambda part: part.write_bytes(drawing.png(self.figure, self._part.title)))
+            write_atomically(output, lambda part: part.write_bytes(drawing.png(self.figure, self._part.title)))
 
 
 def draw(
-    answer: Answer,
+    answer: Result,
     engine: Engine,
     paths: Sequence[str],
     query: Query,

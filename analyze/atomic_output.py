@@ -35,14 +35,14 @@ def ending_of(output: Path, endings: Sequence[str], says: str, of_pipe: str | No
     raise InputError(f"{output}: {says}")
 
 
-def write_whole(output: Path, write: Callable[[Path], object]) -> None:
-    """Write a file atomically through a function. Raises as `whole_file`."""
-    with whole_file(output) as part:
+def write_atomically(output: Path, write: Callable[[Path], object]) -> None:
+    """Write a file atomically through a function. Raises as `atomic_output`."""
+    with atomic_output(output) as part:
         write(part)
 
 
 @contextmanager
-def whole_file(output: Path) -> Iterator[Path]:
+def atomic_output(output: Path) -> Iterator[Path]:
     """Yield a path to write to; the file replaces `output` on success, and nothing changes on failure.
 
     Links are followed. A pipe or device is written directly. Raises MachineError or

@@ -1,4 +1,4 @@
-"""A process that runs the queries of pages, one after the other (see `analyze.serve.workers`).
+"""A process that runs the queries of pages, one after the other (see `analyze.serve.query_pool`).
 
 Stdin and stdout have a JSON message per line. The first request says what is served; each further one is a query.
 """
@@ -22,9 +22,9 @@ import msgspec
 from analyze.errors import InputError, MachineError
 from analyze.query import spill
 from analyze.query.databases import empty_database
-from analyze.query.plain_sql import sentence
 from analyze.query.process_limits import limit_memory
 from analyze.query.selection import Selection
+from analyze.query.sql_checks import sentence
 from analyze.serve.site import Site
 from analyze.store.object_storage import store_from_json
 

@@ -1,4 +1,4 @@
-"""GPU work that cannot have run as the file says.
+"""Find GPU work with impossible times: it overlaps on its stream, starts before its launch call, or is too long.
 
 Pure functions over one rank's rows. `docs/definitions.md`, "False timeline", states the rules and their reasons.
 """
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from analyze.derive.columns import NULL, Ints, Mask, ints
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,7 +80,7 @@ def read_calls(work: pa.Table, parts: Iterable[pa.Table]) -> Calls | None:
     return Calls(ids, starts, first, last, len(pids) == 1 and NULL not in pids) if pids else None
 
 
-def false_work(
+def impossible_work(
     work: pa.Table,
     calls: Calls | None,
     zero_ns: int,

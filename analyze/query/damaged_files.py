@@ -10,8 +10,8 @@ import duckdb
 
 from analyze.errors import InputError, ReportedError
 from analyze.query.literals import text_literal
-from analyze.query.plain_sql import sentence
-from analyze.store.verified import what_helps
+from analyze.query.sql_checks import sentence
+from analyze.store.parquet_checksums import what_helps
 
 _OF_DAMAGE = (duckdb.InvalidInputException, duckdb.IOException, duckdb.InternalException)
 

@@ -1,4 +1,4 @@
-"""Which runs and ranks a question is about: the files that hold them, and views of the stored tables."""
+"""The runs and ranks that a `Selection` leaves: which pass of a workload answers, and views of their stored tables."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ import duckdb
 from analyze.derive import derive
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.derived_tables import derived_version, with_kernel_names
-from analyze.query.databases import empty_database
+from analyze.ingestion.write_derived_tables import derived_version, with_kernel_names
+from analyze.query.damaged_files import naming_files
+from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import literal_path, text_literal
-from analyze.query.plain_sql import check_expression, failure, one_select, sentence
 from analyze.query.query_files import RANK_COLUMNS, TIMING
-from analyze.query.registered import registered
 from analyze.query.selection import Selection
-from analyze.query.unreadable import naming_files
+from analyze.query.sql_checks import check_expression, failure, one_select, sentence
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
+from analyze.store.parquet_checksums import verify
 from analyze.store.store import Store
-from analyze.store.verified import verify
 from schemas.tables import TABLES, Column, arrow_schema
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def check_by(names: Iterable[str]) -> None:
             raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
 
 
-class Recordings:
+class SelectedRuns:
     """The runs of one or several stores that a `Selection` leaves, in a DuckDB.
 
     A workload that was recorded under several profilers has a run for each pass. So that no work counts twice, one
@@ -65,7 +64,7 @@ class Recordings:
         self.selection = selection
         self.note = ""
         """Which passes were excluded, in a sentence."""
-        self.chosen: list[tuple[Store, str]] = []
+        self.runs: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
         self._some_left_out = self._filtered = False
@@ -74,8 +73,8 @@ class Recordings:
         self._scanned: set[str] = set()
         """Tables whose files something here reads."""
         for store in stores:
-            seen = {r for _, r in self.chosen}
-            self.chosen += [(store, r) for r in store.snapshot.runs if r not in seen]
+            seen = {r for _, r in self.runs}
+            self.runs += [(store, r) for r in store.snapshot.runs if r not in seen]
 
     def select(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Create the tables of what is selected; once. Raises InputError."""
@@ -89,12 +88,12 @@ class Recordings:
     @property
     def run_ids(self) -> list[str]:
         """The runs that exist here."""
-        return [r for _, r in self.chosen]
+        return [r for _, r in self.runs]
 
     @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
-        return {table for store, run_id in self.chosen for table in store.snapshot.runs[run_id].tables}
+        return {table for store, run_id in self.runs for table in store.snapshot.runs[run_id].tables}
 
     def execute(self, sql: str, parameters: object = None) -> duckdb.DuckDBPyConnection:
         """Run a statement of the package's own: what fails is the store (a file damaged, gone) or the machine."""
@@ -112,7 +111,7 @@ class Recordings:
 
     def _create_run_keys(self) -> None:
         """Type of every run_id: joins and groups on a number instead of a long text take half the time and memory."""
-        keys = sorted(r for _, r in self.chosen)
+        keys = sorted(r for _, r in self.runs)
         listed = ", ".join(map(text_literal, keys))
         self.execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
@@ -121,7 +120,7 @@ class Recordings:
         wheres = self.selection.where
         check_by(self.selection.by)
         # A join, because a list of all ranks in the SELECT would be copied for each file.
-        ranks = [(run_id, rank) for store, run_id in self.chosen for rank in _ranks(store, run_id)]
+        ranks = [(run_id, rank) for store, run_id in self.runs for rank in _ranks(store, run_id)]
         listed = "SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank"
         selected = f"SELECT r.*, n.rank FROM ({self._scan('runs')}) r JOIN ({listed}) n USING (run_id)"
         if wheres or "node" in self.selection.by:  # which takes as long as all else of it
@@ -135,7 +134,7 @@ class Recordings:
         """Leave in `selected` what all of `wheres` hold for. They are asked apart, where there is nothing else."""
         rows = self.connection.sql("SELECT * FROM selected").to_arrow_table()
         with closing(empty_database()) as apart:
-            with registered(apart, found=rows):
+            with registered_tables(apart, found=rows):
                 apart.execute("CREATE TEMP TABLE selected AS SELECT * FROM found")
             left = set(apart.execute("SELECT run_id, rank FROM selected").fetchall())
             for where in wheres:
@@ -162,9 +161,9 @@ class Recordings:
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
             self._leave_out("profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(by) or len(self.chosen) < 2:
+        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(by) or len(self.runs) < 2:
             return
-        tables = {r: s.snapshot.runs[r].tables for s, r in self.chosen}
+        tables = {r: s.snapshot.runs[r].tables for s, r in self.runs}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
         for workload, run_id, name, status in self.execute(
             "SELECT DISTINCT workload_id, run_id, profiler, status FROM selected WHERE workload_id IS NOT NULL"
@@ -209,8 +208,8 @@ class Recordings:
             return
         ranks = self.execute("SELECT run_id, list(rank) FROM selected GROUP BY run_id").fetchall()
         kept = {run_id: set(found) for run_id, found in ranks}
-        self.chosen = [(s, r) for s, r in self.chosen if r in kept]
-        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self.chosen)
+        self.runs = [(s, r) for s, r in self.runs if r in kept]
+        self._filtered = any(len(kept[r]) < len(_ranks(s, r)) for s, r in self.runs)
         if self._filtered:
             self._ranks = kept
 
@@ -236,7 +235,7 @@ class Recordings:
 
     def _create_kernel_names(self) -> None:
         """`kernel_names` as stored, or classified anew where the rules have changed since."""
-        stale = [(s, r) for s, r in self.chosen if s.snapshot.runs[r].rules != kernel_names.rules_digest()]
+        stale = [(s, r) for s, r in self.runs if s.snapshot.runs[r].rules != kernel_names.rules_digest()]
         if not stale:
             self.execute(f"CREATE VIEW kernel_names AS {self._scan('kernel_names')}")
             return
@@ -249,10 +248,10 @@ class Recordings:
 
     def _derived(self, tables: Sequence[str]) -> dict[str, str]:
         """SELECT of derived tables of which runs have stored rows of another version: these are computed anew."""
-        stale = [(s, r) for s, r in self.chosen if s.snapshot.runs[r].derived != derived_version()]
+        stale = [(s, r) for s, r in self.runs if s.snapshot.runs[r].derived != derived_version()]
         if not stale:
             return {}
-        current = [run for run in self.chosen if run not in stale]
+        current = [run for run in self.runs if run not in stale]
         for table in tables:
             self.execute(f"CREATE OR REPLACE TABLE {table}_derived AS {self._scan(table, current)}")
         for store, run_id in stale:
@@ -260,7 +259,7 @@ class Recordings:
                 read = with_kernel_names(partial(self._of_rank, (store, run_id), rank))
                 found = derive(read, tables.__contains__)
                 for table in tables:
-                    with registered(self.connection, derived_rows=found[table]):
+                    with registered_tables(self.connection, derived_rows=found[table]):
                         self.execute(
                             f"INSERT INTO {table}_derived BY NAME"
                             " SELECT $1::run_key AS run_id, $2::INTEGER AS rank, * FROM derived_rows",
@@ -291,7 +290,7 @@ class Recordings:
         ranks = {r for found in self._ranks.values() for r in found} if table not in RUN_TABLES else set()
         # The least and greatest rank of a row group say whether it is read at all.
         only = f" WHERE rank BETWEEN {min(ranks)} AND {max(ranks)}" if ranks else ""
-        runs = self.chosen if runs is None else runs
+        runs = self.runs if runs is None else runs
         of_one = runs[0][1] if len(runs) == 1 else None
         by_store: dict[Store, list[TableFile]] = {}
         for store, _, found in self._stored(table, runs):
@@ -308,7 +307,7 @@ class Recordings:
     def files(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> dict[int, list[str]]:
         """Parquet files of a table of these runs, by default all, by the version of the parser that wrote them."""
         files: dict[int, list[str]] = {}
-        for store, run_id, found in self._stored(table, self.chosen if runs is None else runs):
+        for store, run_id, found in self._stored(table, self.runs if runs is None else runs):
             paths = store.for_readers(found)
             if store.filesystem:
                 self._systems |= dict.fromkeys(paths, store.filesystem)

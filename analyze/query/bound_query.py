@@ -1,4 +1,4 @@
-"""A query bound to its parameters, and the rows and columns of its answer that are chosen, as SQL."""
+"""The SQL of a query with its parameters, and with the `--sort`, `--limit` and `--select` of its answer."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 
 from analyze.errors import InputError
 from analyze.query.query_files import RANK_COLUMNS, Query, ResultColumn
-from analyze.query.recordings import RUN_COLUMNS
+from analyze.query.selected_runs import RUN_COLUMNS
 
 _MOST_ROWS = 2**63 - 1
 """That DuckDB and Arrow can count."""
 
 
-class Chosen(NamedTuple):
-    """The rows and columns of an answer that are chosen; by default, all. Ties keep the order of the whole answer."""
+class AnswerOptions(NamedTuple):
+    """Which rows and columns of an answer are returned: by default, all. Ties keep the order of the whole answer."""
 
     sort: str | None = None
     """Columns, `-` in front for descending."""
@@ -27,7 +27,7 @@ class Chosen(NamedTuple):
     """Texts of columns, which rows have."""
 
     def names(self, names: Sequence[str]) -> list[str]:
-        """Return the chosen ones of these columns."""
+        """Return the selected columns, in order."""
         return list(dict.fromkeys(self.select or names))
 
     def conditions(self, sources: Mapping[str, str]) -> list[str]:
@@ -86,49 +86,49 @@ class BoundQuery:
             # A query that does not say for each row what tells the groups apart.
             self._columns[c.name] = (c, _or_of_group(c, source) if c.name in self._columns else source)
 
-    def check(self, chosen: Chosen) -> None:
+    def check(self, options: AnswerOptions) -> None:
         """Raise InputError for an unknown column."""
-        for name in chosen.select:
+        for name in options.select:
             if name not in self._columns:
                 raise InputError(f"--select {name}: no such column; the result has {', '.join(self._columns)}")
-        for name in chosen.only:
+        for name in options.only:
             if name not in self._columns:
                 had = ", ".join(self._columns)
                 raise InputError(f"query {self.query.name}: {name}: no such column; the result has {had}")
-        chosen.order(self._sources)
+        options.order(self._sources)
 
-    def columns(self, chosen: Chosen) -> tuple[ResultColumn, ...]:
+    def columns(self, options: AnswerOptions) -> tuple[ResultColumn, ...]:
         """The columns that the answer has."""
-        return tuple(self._columns[name][0] for name in chosen.names(list(self._columns)))
+        return tuple(self._columns[name][0] for name in options.names(list(self._columns)))
 
-    def main(self, chosen: Chosen) -> tuple[str, ...]:
+    def main(self, options: AnswerOptions) -> tuple[str, ...]:
         """Names of the columns that a table shows first; empty for all."""
-        if not self.query.main or chosen.select:
+        if not self.query.main or options.select:
             return ()
-        sorted_by = (term.strip().lstrip("-+") for term in (chosen.sort or "").split(","))
+        sorted_by = (term.strip().lstrip("-+") for term in (options.sort or "").split(","))
         return (
             *self._group_names.values(),
             *(self.query.fill(name, self._choices) for name in self.query.main),
             *filter(None, sorted_by),
         )
 
-    def statement(self, chosen: Chosen) -> tuple[str, dict[str, Any]]:
+    def statement(self, options: AnswerOptions) -> tuple[str, dict[str, Any]]:
         """SQL of the answer, and its parameters."""
-        shown = ", ".join(f'{self._columns[name][1]} AS "{name}"' for name in chosen.names(list(self._columns)))
+        shown = ", ".join(f'{self._columns[name][1]} AS "{name}"' for name in options.names(list(self._columns)))
         join = ""
         if self.by:
             distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
             join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
         # The columns last, so that rows which tie come in the same order every time.
         order = [
-            *chosen.order(self._sources), "run_group", self.query.fill(self.query.order, self._choices),
+            *options.order(self._sources), "run_group", self.query.fill(self.query.order, self._choices),
             *(f'_answer."{c.name}"' for c in self._documented),
         ]  # fmt: skip
-        held = chosen.conditions(self._sources)
+        held = options.conditions(self._sources)
         sql = f"WITH _answer AS (\n{self.sql}\n)\nSELECT {shown} FROM _answer {join}"
         sql += f"\nWHERE {' AND '.join(held)}" if held else ""
-        sql += "\nORDER BY " + ", ".join(filter(None, order)) + chosen.end
-        return sql, self._values | chosen.values
+        sql += "\nORDER BY " + ", ".join(filter(None, order)) + options.end
+        return sql, self._values | options.values
 
     @property
     def _sources(self) -> dict[str, str]:

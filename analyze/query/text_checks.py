@@ -8,7 +8,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query.databases import empty_database
-from analyze.query.plain_sql import sentence
+from analyze.query.sql_checks import sentence
 
 
 def check_text(text: str, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.columns import Ints, Mask
+from analyze.derive.numpy_columns import Ints, Mask
 
 
 def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:

@@ -19,7 +19,7 @@ from schemas.isolation import python, python_variables
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-_START = "from analyze.serve.worker import main; main()"
+_START = "from analyze.serve.query_process import main; main()"
 _LOOK_S = 0.1
 """How often to check a running query for its time limit and its client."""
 _MOST_LINE = 256 << 20
@@ -38,7 +38,7 @@ class Failed(Exception):
         self.status = status
 
 
-class Worker:
+class QueryProcess:
     """A process that runs one query at a time."""
 
     def __init__(self, process: asyncio.subprocess.Process, where: str):
@@ -47,7 +47,7 @@ class Worker:
         """The run that it has open."""
 
     @classmethod
-    async def start(cls, served: Mapping[str, Any], where: str) -> Worker:
+    async def start(cls, served: Mapping[str, Any], where: str) -> QueryProcess:
         """Start a process, and wait until it has opened the stores. Raises Failed."""
         pipe, variables = asyncio.subprocess.PIPE, os.environ | python_variables()
         process = await asyncio.create_subprocess_exec(
@@ -85,7 +85,7 @@ class Worker:
             self.process.kill()
 
 
-class Workers:
+class QueryPool:
     """A pool of processes: `at_once` run at the same time, each query at most `seconds`."""
 
     def __init__(self, served: Mapping[str, Any], at_once: int, seconds: float):
@@ -93,15 +93,15 @@ class Workers:
         self._places = asyncio.Semaphore(at_once)
         self._most = at_once
         self._seconds = seconds
-        self._idle: list[Worker] = []
-        self._busy: set[Worker] = set()
+        self._idle: list[QueryProcess] = []
+        self._busy: set[QueryProcess] = set()
 
     async def ask(self, request: Request, do: str, given: Mapping[str, str], *before: str) -> str:
         """Return the result of a method of `Site`. Raises Failed; Stopped if the query was stopped."""
         where = given.get("where", "").strip()
         async with self._places:
             run = given.get("run", "")
-            worker = self._take(where, run) or await Worker.start(self._served, where)
+            worker = self._take(where, run) or await QueryProcess.start(self._served, where)
             worker.run = run
             self._busy.add(worker)
             asked = asyncio.ensure_future(worker.ask({"do": do, "with": [*before, dict(given)]}))
@@ -124,7 +124,7 @@ class Workers:
             if not asked.done() and await request.is_disconnected():
                 raise Stopped("the client disconnected")
 
-    def _take(self, where: str, run: str) -> Worker | None:
+    def _take(self, where: str, run: str) -> QueryProcess | None:
         """Take an idle process for an expression, preferably one that has the run open."""
         fitting = [w for w in self._idle if w.where == where and w.process.returncode is None]
         worker = next((w for w in reversed(fitting) if w.run == run), fitting[-1] if fitting else None)
@@ -132,7 +132,7 @@ class Workers:
             self._idle.remove(worker)
         return worker
 
-    def _put_back(self, worker: Worker, whole: bool) -> None:
+    def _put_back(self, worker: QueryProcess, whole: bool) -> None:
         """Keep a process for the next query, unless it failed or is still busy."""
         if whole:
             self._idle.append(worker)

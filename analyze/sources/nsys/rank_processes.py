@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from analyze.errors import InputError
 from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.names import Names
+from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rows import EVENT_TABLES, EventTable
-from analyze.sources.nsys.tables import Tables, rows
 from analyze.sources.nsys.values import PROCESS_BITS
 
 _LAUNCH = re.compile(r"(cuda|cu)(Launch|Memcpy|Memset|GraphLaunch)")

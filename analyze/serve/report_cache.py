@@ -11,7 +11,7 @@ from analyze.report.build import Report
 Key = TypeVar("Key", bound=Hashable)
 
 
-class RecentReports(Generic[Key]):
+class ReportCache(Generic[Key]):
     """Reports, cached by key; the least recently used is closed beyond `most`."""
 
     def __init__(self, make: Callable[[Key], Report], most: int):
