@@ -3,7 +3,8 @@
 A finding is a file in `analyze/advice/`, a query file without @column and @order lines. Its first line is the problem.
 The lines `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do. Its
 SELECT returns a row for each run with the problem. Each ns belongs to one cause (building block `findings`); a finding
-whose saving can include time of others names them in a line `Overlaps:`.
+whose saving can include time of others names them in a line `Overlaps:`. A line `Of: idle time` says that the saving is
+idle time of the GPU: the profiler adds to it, so the saving is at most the idle time without the profiler, if known.
 """
 
 from __future__ import annotations
@@ -98,6 +99,7 @@ COLUMNS = (
     ResultColumn("finding", "text", "name of the finding"),
     ResultColumn("title", "text", "what is wrong"),
     ResultColumn("saving_ns", "ns", "upper bound of the time saved by fixing it, per GPU"),
+    ResultColumn("recorded_saving_ns", "ns", "the same in the recording: with the idle time that the profiler adds"),
     ResultColumn("saving_pct", "%", "share of the span of the GPUs"),
     ResultColumn("overlaps", "text", "findings of the run whose savings include time of this one; empty for none"),
     ResultColumn("evidence", "text", "the numbers that support it"),
@@ -125,6 +127,8 @@ class Finding(NamedTuple):
     attempt: str
     overlaps: frozenset[str]
     """Findings whose savings can hold the same time."""
+    of_idle_time: bool
+    """Whether the saving is idle time of the GPU."""
     query: Query
 
 
@@ -135,6 +139,7 @@ class Advice(NamedTuple):
     finding: str
     title: str
     saving_ns: int
+    recorded_saving_ns: int
     saving_pct: float
     overlaps: str | None
     evidence: str
@@ -169,26 +174,30 @@ def findings() -> list[Finding]:
 def _finding(path: Path) -> Finding:
     query = parse(path, _COLUMNS, "run_id")
     found = re.findall(
-        r"^(Saving|Overlaps|See|Try): (.*?)(?=^(?:Saving|Overlaps|See|Try): |\Z)", query.description, _MS
+        r"^(Saving|Overlaps|Of|See|Try): (.*?)(?=^(?:Saving|Overlaps|Of|See|Try): |\Z)", query.description, _MS
     )
-    parts = {"Overlaps": ""} | {key: " ".join(text.split()) for key, text in found}
-    if set(parts) != {"Saving", "Overlaps", "See", "Try"}:
+    parts = {"Overlaps": "", "Of": ""} | {key: " ".join(text.split()) for key, text in found}
+    if set(parts) != {"Saving", "Overlaps", "Of", "See", "Try"} or parts["Of"] not in ("", "idle time"):
         raise InputError(f"{path}: a finding needs the lines Saving:, See: and Try:")
     overlaps = frozenset(name.strip() for name in parts["Overlaps"].split(",") if name.strip())
-    return Finding(path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, query)
+    return Finding(
+        path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, bool(parts["Of"]), query
+    )
 
 
 def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
-    `min_pct`: findings that could save less than so many % of the span are left out. Savings are upper bounds, and none
-    is more than the span. Raises InputError.
+    `min_pct`: findings that could save less than so many % of the span are left out. Savings are upper bounds: none is
+    more than the span, and none of idle time is more than the idle time without the profiler. Raises InputError.
     """
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    spans = dict(engine.rows("SELECT run_id, span_ns FROM run_gpus WHERE span_ns > 0", ["findings"]))
+    timed = engine.rows("SELECT run_id, span_ns, undisturbed_idle_ns FROM run_gpus WHERE span_ns > 0", ["findings"])
+    spans = {run_id: span_ns for run_id, span_ns, _ in timed}
+    idle = {run_id: idle_ns for run_id, _, idle_ns in timed if idle_ns is not None}
     if not spans:
         raise InputError("advise: no run has timed GPU work")
     found: dict[str, list[_Found]] = {}
@@ -198,9 +207,11 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
             continue
         for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
-            saving_ns = min(round(saving), int(spans.get(run_id, 0)))
+            recorded_ns = min(round(saving), int(spans.get(run_id, 0)))
+            saving_ns = min(recorded_ns, int(idle.get(run_id, recorded_ns))) if finding.of_idle_time else recorded_ns
             if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
-                found.setdefault(run_id, []).append(_Found(finding, saving_ns, evidence, _Stretch(run_id, *at), source))
+                stretch = _Stretch(run_id, *at)
+                found.setdefault(run_id, []).append(_Found(finding, saving_ns, recorded_ns, evidence, stretch, source))
     places = _places(engine, [f.stretch for of_run in found.values() for f in of_run])
     return [advice for run_id in sorted(found) for advice in _ranked(spans[run_id], found[run_id], places)]
 
@@ -228,6 +239,7 @@ class _Found(NamedTuple):
 
     finding: Finding
     saving_ns: int
+    recorded_saving_ns: int
     evidence: str
     stretch: _Stretch
     source: str | None
@@ -255,9 +267,9 @@ def _ranked(span_ns: float, found: Sequence[_Found], places: Mapping[_Stretch, _
         at, place = f.stretch, places[f.stretch]
         advice.append(
             Advice(
-                at.run_id, f.finding.name, f.finding.title, f.saving_ns, 100.0 * f.saving_ns / span_ns, overlaps,
-                f.evidence, f.finding.see, f.finding.attempt, at.rank, at.device, place.step, place.operator,
-                place.module, f.source, at.start_ns, at.end_ns,
+                at.run_id, f.finding.name, f.finding.title, f.saving_ns, f.recorded_saving_ns,
+                100.0 * f.saving_ns / span_ns, overlaps, f.evidence, f.finding.see, f.finding.attempt, at.rank,
+                at.device, place.step, place.operator, place.module, f.source, at.start_ns, at.end_ns,
             )
         )  # fmt: skip
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
@@ -288,6 +300,8 @@ def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cau
         file.write(f"{chr(10) if number else ''}{run_id}\n")
         for a in findings_of_run:
             saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
+            if a.recorded_saving_ns > a.saving_ns:
+                saving += f", {a.recorded_saving_ns / 1e6:,.3f} ms with the profiler"
             if a.overlaps:
                 saving += f", overlaps {', '.join(str(n) for n in sorted(numbers[f] for f in a.overlaps.split(', ')))}"
             file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")

@@ -9,35 +9,17 @@ from typing import Any
 import pytest
 from commands import complaints, run_cli
 from support import SAMPLES, ask
-from traces import event, kernel, launch, write_run, write_trace
+from traces import event, kernel, launch, write_run, write_timed_run, write_trace
 
 import analyze
 from analyze import health
 
-HEADER = "rank,step,warmup,undisturbed,step_s"
 Events = list[dict[str, Any]]
 
 
 def facts(path: Path, **params: str) -> dict[str, tuple[int | None, str, str, str | None]]:
     rows = ask(path, "health", params=params)
     return {r["fact"]: (r["rank"], r["verdict"], r["value"], r["impact"]) for r in rows}
-
-
-def run_folder(
-    path: Path, ranks: dict[int, Events], times_ms: dict[int, list[tuple[bool, float]]], **header: int
-) -> Path:
-    """A run folder under torch.profiler; `times_ms`: of each rank (whether undisturbed, ms) of its timed steps."""
-    (path / "torch").mkdir(parents=True)
-    files = []
-    for rank, events in ranks.items():
-        about = {"rank": rank, "world_size": len(ranks)}
-        write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about, **header)
-        files.append((f"torch/rank-{rank}.trace.json", "chrome_trace", rank))
-        if rank in times_ms:
-            rows = [f"{rank},{n},{u},{u},{ms / 1e3}" for n, (u, ms) in enumerate(times_ms[rank])]
-            (path / f"torch/rank-{rank}.step_metrics.csv").write_text("\n".join([HEADER, *rows]) + "\n")
-            files.append((f"torch/rank-{rank}.step_metrics.csv", "step_metrics", rank))
-    return write_run(path, files, run_id="r", world_size=len(ranks))
 
 
 def one(*more: dict[str, Any]) -> Events:
@@ -50,13 +32,13 @@ def test_profiler_overhead_per_step(tmp_path: Path) -> None:
         0: [(True, 1.0), (True, 3.0), (False, 2.0), (False, 4.0)],
         1: [(True, 2.0), (True, 2.0), (False, 2.1), (False, 2.1)],
     }
-    path = run_folder(tmp_path / "run", {0: one(), 1: one()}, times)
+    path = write_timed_run(tmp_path / "run", {0: one(), 1: one()}, times)
     rank, verdict, value, impact = facts(path)["profiler overhead per step"]
     assert (rank, verdict, value) == (0, "note", "1.50 x (3.000 ms with, 2.000 ms without profiler)")
     # Without shapes or stacks there is nothing that --detail light leaves out.
     assert impact and "--detail light" not in impact
     shapes = event("cpu_op", "aten::mm", 0, 10, **{"Input Dims": [[2, 2], [2, 2]]})
-    shaped = run_folder(tmp_path / "shaped", {0: one(shapes)}, {0: times[0]})
+    shaped = write_timed_run(tmp_path / "shaped", {0: one(shapes)}, {0: times[0]})
     *_, impact = facts(shaped)["profiler overhead per step"]
     assert impact and "--detail light" in impact
     each = [r for r in ask(path, "health", params={"per": "rank"}) if r["fact"] == "profiler overhead per step"]
@@ -70,7 +52,7 @@ def test_profiler_overhead_per_step(tmp_path: Path) -> None:
 
 def test_step_times_next_to_profiler_overhead(tmp_path: Path) -> None:
     times = {0: [(True, 1.0), (True, 3.0), (False, 2.5)]}
-    path = run_folder(tmp_path / "run", {0: one()}, times)
+    path = write_timed_run(tmp_path / "run", {0: one()}, times)
     rows = ask(path, "steps", params={"warmup": "yes"})
     # The undisturbed steps have the collector's times; the recorded one, step 2 of its clock, the window of 100 us.
     assert [(r["step"], r["undisturbed"], r["step_ns"], r["timed_step_ns"]) for r in rows] == [
@@ -83,9 +65,11 @@ def test_step_times_next_to_profiler_overhead(tmp_path: Path) -> None:
 
 
 def test_pass_without_a_profiler_is_the_baseline(tmp_path: Path) -> None:
-    path = run_folder(tmp_path / "run", {0: one()}, {0: [(False, 3.0)]})
+    path = write_timed_run(tmp_path / "run", {0: one()}, {0: [(False, 3.0)]})
     (path / "none").mkdir()
-    (path / "none/rank-0.step_metrics.csv").write_text(f"{HEADER}\n0,0,true,false,9\n0,1,false,false,0.0025\n")
+    (path / "none/rank-0.step_metrics.csv").write_text(
+        "rank,step,warmup,undisturbed,step_s\n0,0,true,false,9\n0,1,false,false,0.0025\n"
+    )
     manifest = json.loads((path / "run.json").read_text())
     file = {"path": "none/rank-0.step_metrics.csv", "kind": "step_metrics", "rank": 0}
     manifest["passes"].append({"profiler": "none", "status": "done", "files": [file]})
@@ -150,7 +134,7 @@ def ranked(rank: int, start: float, clock: float) -> Events:
 def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
     # Rank 2's clock is 150 us ahead of the others'; in truth it began 30 us after rank 0, and rank 1 10 us.
     ranks = {0: ranked(0, 0, 0), 1: ranked(1, 10, 0), 2: ranked(2, 30, 150)}
-    path = run_folder(tmp_path / "run", ranks, {})
+    path = write_timed_run(tmp_path / "run", ranks, {})
     rows = ask(path, "health", params={"per": "rank"})
     clock = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "clock offset to the other ranks"}
     assert clock == {0: ("ok", "+0.000 ms"), 1: ("ok", "+0.000 ms"), 2: ("note", "+0.150 ms")}
@@ -175,7 +159,7 @@ def test_start_skew_to_the_nanosecond(tmp_path: Path) -> None:
         }  # fmt: skip
         reduce = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", end - 20, 20, **args)
         ranks[rank] = [event("user_annotation", "ProfilerStep#0", 1.35 if rank == 2 else 0, 300), reduce]
-    path = run_folder(tmp_path / "run", ranks, {}, baseTimeNanoseconds=base)
+    path = write_timed_run(tmp_path / "run", ranks, {}, baseTimeNanoseconds=base)
     rows = ask(path, "health", params={"per": "rank"})
     begun = {r["rank"]: r["value"] for r in rows if r["fact"] == "start after the first rank"}
     assert begun == {0: "0.000 ms", 1: "0.000 ms", 2: "0.001 ms", 3: "0.000 ms"}

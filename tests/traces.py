@@ -70,3 +70,24 @@ def write_run(folder: Path, files: Sequence[tuple[str, str, int]], profiler: str
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.json").write_text(json.dumps(manifest | fields))
     return folder
+
+
+def write_timed_run(
+    path: Path,
+    ranks: dict[int, list[dict[str, Any]]],
+    times_ms: dict[int, list[tuple[bool, float]]],
+    **header: Any,
+) -> Path:
+    """A run folder under torch.profiler; `times_ms`: of each rank (whether undisturbed, ms) of its timed steps."""
+    (path / "torch").mkdir(parents=True)
+    files = []
+    for rank, events in ranks.items():
+        about = {"rank": rank, "world_size": len(ranks)}
+        write_trace(path / f"torch/rank-{rank}.trace.json", events, distributedInfo=about, **header)
+        files.append((f"torch/rank-{rank}.trace.json", "chrome_trace", rank))
+        if rank in times_ms:
+            rows = [f"{rank},{n},{u},{u},{ms / 1e3}" for n, (u, ms) in enumerate(times_ms[rank])]
+            lines = ["rank,step,warmup,undisturbed,step_s", *rows]
+            (path / f"torch/rank-{rank}.step_metrics.csv").write_text("\n".join(lines) + "\n")
+            files.append((f"torch/rank-{rank}.step_metrics.csv", "step_metrics", rank))
+    return write_run(path, files, run_id="r", world_size=len(ranks))

@@ -2,6 +2,7 @@
 --
 -- Saving: GPU gaps that begin during a call that waits for the GPU (same rank), minus waits for data and profiler
 -- time; mean over the GPUs.
+-- Of: idle time
 -- See: api-sync
 -- Try: no .item(), .cpu(), print(loss) or torch.cuda.synchronize() in every step; read results a step later.
 -- @use findings, launches

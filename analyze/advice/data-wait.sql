@@ -2,6 +2,7 @@
 --
 -- Saving: Time in the phase `data` in which the rank's GPU is idle (within its span), minus profiler time; mean over
 -- the GPUs.
+-- Of: idle time
 -- See: steps
 -- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data
 -- beforehand.

@@ -2,7 +2,8 @@
 --
 -- Saving: Broadcast kernels without concurrent compute, of processes that broadcast to several GPUs, plus gaps
 -- before the next launch while DataParallel runs on the host (replicate, scatter, the replicas' threads, gather, and
--- their backward); mean over the GPUs. The replicas' own host work is included, so DDP saves less than this bound.
+-- their backward), at most the idle time without the profiler, if known; mean over the GPUs. The replicas' own host
+-- work is included, so DDP saves less than this bound.
 -- See: nccl-share
 -- Try: DistributedDataParallel, one process per GPU: each keeps a copy of the model and only gradients are reduced.
 -- @use exposed_comm, findings, intervals, time_sums
@@ -26,7 +27,8 @@ total AS (
     SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM dataparallel_broadcasts GROUP BY run_id
 )
 SELECT
-    g.run_group, run_id, (coalesce(e.ns, 0) + coalesce(i.ns, 0)) / gpus AS saving_ns,
+    g.run_group, run_id,
+    coalesce(e.ns, 0) / gpus + least(coalesce(i.ns, 0) / gpus, undisturbed_idle_ns) AS saving_ns,
     printf('%s, %s in total (%.1f %% of kernel time); each GPU is idle for %s while DataParallel runs on the host',
         counted(b.calls, 'broadcast', 'broadcasts'), ms(b.ns), 100.0 * b.ns / nullif(k.ns, 0), ms(i.ns / gpus))
         || host_note AS evidence,

@@ -2,6 +2,7 @@
 --
 -- Saving: Gaps in GPU work in which the next launch call began after the gap did, mean over the GPUs; minus profiler
 -- time, waits for data, gaps after blocking calls and DataParallel's host work, which are separate findings.
+-- Of: idle time
 -- See: idle-causes
 -- Try: CUDA graphs or torch.compile(mode='reduce-overhead'), larger batches, fewer small operators, no .item() or print
 -- of a loss in the loop.

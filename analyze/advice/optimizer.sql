@@ -3,6 +3,7 @@
 -- Saving: GPU gaps between the kernels that a phase `optimizer` launched, from the first start to the last end, mean
 -- over the GPUs. Only for steps that launch more than 10.
 -- Overlaps: host-wait, blocking-calls
+-- Of: idle time
 -- See: phases
 -- Try: the fused optimizer (fused=True), or foreach=True; torch.compile of the step.
 -- @use findings, gpu_timeline

@@ -3,6 +3,7 @@
 -- Saving: Duration of the launch call minus GPU time, summed over the launches where this is positive, at most the
 -- idle time; mean over the GPUs.
 -- Overlaps: host-wait, blocking-calls, data-wait, dataparallel, optimizer
+-- Of: idle time
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
 -- @use findings, gpu_timeline, source_times

@@ -215,7 +215,7 @@ class Report:
             shown.append(
                 Finding(
                     title=a.title,
-                    saving=quantity(a.saving_ns, "ns"),
+                    saving=_saving(a),
                     share=f"{a.saving_pct:.1f} %",
                     evidence=cut(a.evidence, 600),
                     attempt=a.attempt,
@@ -223,10 +223,7 @@ class Report:
                     command=self.command(a.query, params, of_its_run),
                     overlaps=overlaps,
                     run_id=cut(a.run_id, 120),
-                    runs=[
-                        (cut(o.run_id, 120), f"{quantity(o.saving_ns, 'ns')} ({o.saving_pct:.1f} %)")
-                        for o in same[a.finding]
-                    ],
+                    runs=[(cut(o.run_id, 120), f"{_saving(o)} ({o.saving_pct:.1f} %)") for o in same[a.finding]],
                     query=a.query,
                     link=self.links.query(a.query, params, run_id=a.run_id) if self.links else "",
                 )
@@ -304,6 +301,14 @@ class Report:
         named = " ".join(str(w) for w in what if w) or str(run["run_id"])
         gpus = f"{run['gpus']} x " if (run["gpus"] or 1) > 1 else ""
         return cut(f"{named} on {gpus}{run['gpu_name']}" if run["gpu_name"] else named, 120)
+
+
+def _saving(advice: Advice) -> str:
+    """Return the saving, and what it is with the profiler if that is more."""
+    saving = quantity(advice.saving_ns, "ns")
+    if advice.recorded_saving_ns > advice.saving_ns:
+        saving += f", {quantity(advice.recorded_saving_ns, 'ns')} with the profiler"
+    return saving
 
 
 def heading(part: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@
 -- @column gpus count              GPUs of all ranks that the trace has.
 -- @column span_ns ns              Mean span.
 -- @column idle_ns ns              Mean idle time.
+-- @column undisturbed_idle_ns ns  Mean idle time of the recorded steps without the profiler; NULL if not known.
 -- @column exposed_comm_ns ns      Mean communication time without concurrent compute.
 -- @column comm_ns ns              Mean union of communication kernels.
 -- @column exposed_copy_ns ns      Mean time of copies without a concurrent kernel.
@@ -18,11 +19,15 @@
 CREATE VIEW run_gpus AS
 SELECT
     t.run_group, t.run_id, count(*) AS gpus, avg(span_ns) AS span_ns,
-    avg(span_ns - busy_ns) AS idle_ns, avg(kernel_ns - compute_ns) AS exposed_comm_ns,
+    avg(span_ns - busy_ns) AS idle_ns,
+    CASE WHEN count(u.undisturbed_idle_ns) = count(*) THEN avg(u.undisturbed_idle_ns) END AS undisturbed_idle_ns,
+    avg(kernel_ns - compute_ns) AS exposed_comm_ns,
     avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
     CASE WHEN t.run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks)
         THEN '; Python stacks were recorded, which inflates host time' ELSE '' END AS host_note
-FROM gpu_lengths_span JOIN gpu_tracks t ON t.track = window_id
+FROM gpu_lengths_span
+JOIN gpu_tracks t ON t.track = window_id
+LEFT JOIN (SELECT window_id, undisturbed_idle_ns FROM gpu_undisturbed_span) u USING (window_id)
 GROUP BY t.run_group, t.run_id;
 
 -- @macro ms(ns)  a time as text.

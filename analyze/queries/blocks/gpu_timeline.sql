@@ -100,3 +100,45 @@ CREATE VIEW gpu_lengths_span AS SELECT * FROM gpu_lengths('gpu_segments_span');
 -- @view gpu_lengths_step  a row is a training step on a GPU: the time of each activity.
 -- @column * of gpu_lengths
 CREATE VIEW gpu_lengths_step AS SELECT * FROM gpu_lengths('gpu_segments_step');
+
+-- @view gpu_undisturbed_span  a row is a GPU of a process whose undisturbed steps were timed: its recorded steps, as
+--   long as they are without the profiler.
+-- @column window_id index         Its window in gpu_windows_span.
+-- @column steps count             Recorded steps.
+-- @column undisturbed_ns ns       Recorded steps x mean undisturbed step.
+-- @column undisturbed_idle_ns ns  The same, less the busy time of the recorded steps; 0 at least.
+-- @column recorded_ns ns          The recorded steps: all their windows.
+-- @column recorded_idle_ns ns     The same, less their busy time.
+CREATE VIEW gpu_undisturbed_span AS
+WITH _recorded AS (
+    SELECT
+        t.track, count(*) AS steps, count(*) * any_value(c.undisturbed_step_ns) AS undisturbed_ns,
+        min(s.start_ns) AS first_ns, max(s.end_ns) AS last_ns
+    FROM gpu_tracks t
+    JOIN step_windows s USING (run_id, rank)
+    JOIN (SELECT run_id, rank, undisturbed_step_ns FROM step_costs) c USING (run_id, rank)
+    WHERE c.undisturbed_step_ns IS NOT NULL
+    GROUP BY t.track
+),
+_busy AS (
+    SELECT track, sum(least(end_ns, last_ns) - greatest(start_ns, first_ns))::BIGINT AS busy_ns
+    FROM gpu_timeline JOIN _recorded USING (track)
+    WHERE kernels + copies > 0 AND end_ns > first_ns AND start_ns < last_ns
+    GROUP BY track
+)
+SELECT
+    track AS window_id, steps, undisturbed_ns,
+    greatest(undisturbed_ns - coalesce(busy_ns, 0), 0) AS undisturbed_idle_ns, last_ns - first_ns AS recorded_ns,
+    last_ns - first_ns - coalesce(busy_ns, 0) AS recorded_idle_ns
+FROM _recorded LEFT JOIN _busy USING (track);
+
+-- @view gpu_undisturbed_step  a row is a training step on a GPU of a process whose undisturbed steps were timed.
+-- All steps have the mean: the CPU runs ahead, so the window of a step has work of others.
+-- @column window_id index         Its window in gpu_windows_step.
+-- @column undisturbed_ns ns       Mean undisturbed step.
+-- @column undisturbed_idle_ns ns  The same, less the mean busy time of the recorded steps; 0 at least.
+CREATE VIEW gpu_undisturbed_step AS
+SELECT
+    w.window_id, u.undisturbed_ns // u.steps AS undisturbed_ns,
+    round(u.undisturbed_idle_ns / u.steps)::BIGINT AS undisturbed_idle_ns
+FROM gpu_windows_step w JOIN gpu_undisturbed_span u ON u.window_id = w.track;

@@ -7,7 +7,8 @@
 -- graphs, custom kernels) is missing; the note says how much of the time in kernels of products that is. With
 -- flops_per_token and tokens_per_step, model FLOPs are their product x steps. The peak is that of the operators' input
 -- types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is compared with
--- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given.
+-- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes steps longer:
+-- if the collector timed steps without it, their mean gives the undisturbed MFU.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
@@ -20,7 +21,8 @@
 -- @column step index              Step; empty unless per=step.
 -- @column gpu_name text           GPU.
 -- @column gpus count              GPUs with work.
--- @column avg_step_ns ns          Mean length of a step; for a recording without steps, its length.
+-- @column undisturbed_step_ns ns  Mean length of a step without the profiler; empty if none was timed.
+-- @column avg_step_ns ns          Mean length of a recorded step; for a recording without steps, its length.
 -- @column gpu_time_ns ns          Step time x GPUs, summed over steps and ranks.
 -- @column model_flops FLOP        FLOPs of the model; recomputation is not counted.
 -- @column recomputed_flops FLOP   FLOPs that are computed again, from the shapes.
@@ -28,10 +30,13 @@
 -- @column precision text          Roofs that the operations are compared with.
 -- @column peak_flops_per_s FLOP/s Peak of a GPU; with several roofs, the mean rate of the operations at their peaks.
 -- @column flops_per_s FLOP/s      Model FLOPs per GPU and second.
--- @column mfu_pct %               Model FLOPs utilization.
--- @column hfu_pct %               Hardware FLOPs utilization.
+-- @column undisturbed_mfu_pct %   Model FLOPs utilization in undisturbed steps.
+-- @column mfu_pct %               Model FLOPs utilization in the recorded steps.
+-- @column undisturbed_hfu_pct %   Hardware FLOPs utilization in undisturbed steps.
+-- @column hfu_pct %               Hardware FLOPs utilization in the recorded steps.
 -- @column note text               Why a figure is missing or incomplete.
--- @main run_id, avg_step_ns, model_flops, precision, mfu_pct, hfu_pct, note
+-- @main run_id, undisturbed_step_ns, avg_step_ns, model_flops, precision, undisturbed_mfu_pct, mfu_pct,
+--     undisturbed_hfu_pct, hfu_pct, note
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, known_devices, op_flops, peaks, recomputed, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
@@ -113,6 +118,7 @@ sums AS (
 steps AS (
     SELECT
         g.run_group, g.run_id, g.rank, w.step, r.gpu_name, g.gpus, w.end_ns - w.start_ns AS step_ns,
+        CASE WHEN w.step IS NOT NULL THEN u.undisturbed_step_ns END AS undisturbed_step_ns,
         $flops_per_token > 0 AND $tokens_per_step > 0 AS given,
         CASE WHEN given THEN TRY_CAST(round($flops_per_token * $tokens_per_step) AS BIGINT)
             ELSE coalesce(s.model_flops, 0) END AS model_flops,
@@ -131,6 +137,7 @@ steps AS (
     LEFT JOIN sums s ON s.run_id = w.run_id AND s.rank = w.rank AND s.window_ns = w.start_ns
     LEFT JOIN products t ON t.run_id = w.run_id AND t.rank = w.rank AND t.window_ns = w.start_ns
     LEFT JOIN peaks k ON k.run_id = g.run_id
+    LEFT JOIN (SELECT run_id, rank, undisturbed_step_ns FROM step_costs) u USING (run_id, rank)
 ),
 keyed AS (
     SELECT
@@ -142,6 +149,9 @@ totals AS (
         run_group, run_id, row_rank AS rank, row_step AS step, any_value(gpu_name) AS gpu_name,
         sum(gpus) FILTER (first_of_rank)::BIGINT AS gpus, avg(step_ns) AS avg_step_ns,
         sum(step_ns * gpus)::BIGINT AS gpu_time_ns,
+        CASE WHEN bool_and(undisturbed_step_ns IS NOT NULL) THEN avg(undisturbed_step_ns) END AS undisturbed_step_ns,
+        CASE WHEN bool_and(undisturbed_step_ns IS NOT NULL) THEN sum(undisturbed_step_ns * gpus) END
+            AS undisturbed_gpu_time_ns,
         CASE WHEN NOT bool_and(unseen) OR bool_or(given) THEN TRY_CAST(sum(model_flops) AS BIGINT) END AS model_flops,
         CASE WHEN NOT bool_and(unseen) THEN sum(again_flops)::BIGINT END AS recomputed_flops,
         pct(sum(products_ns - called_ns), sum(products_ns)) AS uncalled_pct,
@@ -157,9 +167,12 @@ known AS (
     SELECT string_agg(name, ', ' ORDER BY name) AS names FROM known_devices
 )
 SELECT
-    run_group, run_id, rank, step, gpu_name, gpus, avg_step_ns, gpu_time_ns, model_flops, recomputed_flops,
+    run_group, run_id, rank, step, gpu_name, gpus, undisturbed_step_ns, avg_step_ns, gpu_time_ns, model_flops, recomputed_flops,
     unknown_calls, array_to_string(roofs, ', ') AS precision, peak AS peak_flops_per_s,
-    model_flops * 1e9 / nullif(gpu_time_ns, 0) AS flops_per_s, 100 * flops_per_s / peak AS mfu_pct,
+    model_flops * 1e9 / nullif(gpu_time_ns, 0) AS flops_per_s,
+    100e9 * model_flops / nullif(undisturbed_gpu_time_ns, 0) / peak AS undisturbed_mfu_pct,
+    100 * flops_per_s / peak AS mfu_pct,
+    100e9 * (model_flops + recomputed_flops) / nullif(undisturbed_gpu_time_ns, 0) / peak AS undisturbed_hfu_pct,
     100e9 * (model_flops + recomputed_flops) / nullif(gpu_time_ns, 0) / peak AS hfu_pct,
     nullif(concat_ws(
         '; ',

@@ -5,6 +5,10 @@
 -- exactly. The window is the span (first start to last end) or a step: from its start on the CPU to the start of the
 -- next step. The last step ends with its range, or with the last GPU work launched in it if that is later. In a step,
 -- the GPU may still run work of the previous step.
+--
+-- The profiler makes steps longer, and most of what it adds is idle time. If the collector timed steps without the
+-- profiler, the idle time of an undisturbed step is that step less the busy time of a recorded step. Both are means
+-- over the steps.
 -- @param window span|step = span  What a row is: the whole recording, or a training step.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -14,12 +18,17 @@
 -- @column compute_ns ns           Union of compute kernels.
 -- @column exposed_comm_ns ns      Communication without concurrent compute.
 -- @column exposed_memcpy_ns ns    Memcpys and memsets without a concurrent kernel.
--- @column idle_ns ns              Time without any work.
+-- @column undisturbed_ns ns       Window without the profiler: its recorded steps x mean undisturbed step; empty if
+--                                 none was timed.
+-- @column undisturbed_idle_ns ns  The same, less the busy time of the recorded steps; 0 at least.
+-- @column idle_ns ns              Time without any work, as recorded.
 -- @column compute_pct %           Share of the span.
 -- @column exposed_comm_pct %      Share of the span.
 -- @column exposed_memcpy_pct %    Share of the span.
--- @column idle_pct %              Share of the span.
--- @main run_id, rank, device, step, span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct
+-- @column undisturbed_idle_pct %  undisturbed_idle_ns / undisturbed_ns.
+-- @column idle_pct %              Share of the span, as recorded.
+-- @main run_id, rank, device, step, span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, undisturbed_idle_pct,
+--     idle_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_timeline
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
@@ -37,17 +46,21 @@ WITH lengths AS (
 ),
 parts AS (
     SELECT
-        w.track, w.step, w.end_ns - w.start_ns AS span_ns,
+        w.track, w.step, u.undisturbed_ns, u.undisturbed_idle_ns, w.end_ns - w.start_ns AS span_ns,
         coalesce(compute_ns, 0) AS compute_ns,
         coalesce(kernel_ns - compute_ns, 0) AS exposed_comm_ns,
         coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
         w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns
-    FROM gpu_windows_{window} w LEFT JOIN lengths USING (window_id)
+    FROM gpu_windows_{window} w
+    LEFT JOIN lengths USING (window_id)
+    LEFT JOIN gpu_undisturbed_{window} u USING (window_id)
 )
 SELECT
-    run_group, run_id, rank, device, step, span_ns, compute_ns, exposed_comm_ns, exposed_memcpy_ns, idle_ns,
+    run_group, run_id, rank, device, step, span_ns, compute_ns, exposed_comm_ns, exposed_memcpy_ns,
+    undisturbed_ns, undisturbed_idle_ns, idle_ns,
     pct(compute_ns, span_ns) AS compute_pct,
     pct(exposed_comm_ns, span_ns) AS exposed_comm_pct,
     pct(exposed_memcpy_ns, span_ns) AS exposed_memcpy_pct,
+    pct(undisturbed_idle_ns, undisturbed_ns) AS undisturbed_idle_pct,
     pct(idle_ns, span_ns) AS idle_pct
 FROM parts JOIN gpu_tracks USING (track)

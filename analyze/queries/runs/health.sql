@@ -18,7 +18,8 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_kinds, collectives, gpu_clocks, intervals, launches, profiler_cost, steps
+-- @use api_roles, arithmetic, collective_kinds, collectives, gpu_clocks, gpu_timeline, intervals, launches,
+--     profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -215,6 +216,17 @@ other_users AS (
     WHERE turn = 1
     GROUP BY run_id, rank
 ),
+-- Means per step over the GPUs of a rank, in ms.
+idle_times AS (
+    SELECT
+        run_id, rank, avg(undisturbed_ns / steps) / 1e6 AS undisturbed_ms,
+        avg(undisturbed_idle_ns / steps) / 1e6 AS undisturbed_idle_ms,
+        avg(recorded_ns / steps) / 1e6 AS recorded_ms, avg(recorded_idle_ns / steps) / 1e6 AS recorded_idle_ms,
+        pct(sum(undisturbed_idle_ns), sum(undisturbed_ns)) AS undisturbed_pct,
+        pct(sum(recorded_idle_ns), sum(recorded_ns)) AS recorded_pct
+    FROM gpu_undisturbed_span JOIN gpu_tracks ON track = window_id
+    GROUP BY run_id, rank
+),
 classified AS (
     SELECT run_id, sum(dur_ns) AS ns, sum(dur_ns) FILTER (family = 'other') AS other_ns
     FROM kernels JOIN kernel_names USING (run_id, name)
@@ -358,6 +370,17 @@ of_ranks AS (
     LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
     LEFT JOIN operators USING (run_id)
     LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
+    WHERE profiler IN ('torch', 'nsys')
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 4.5, 'GPU idle time per step', recorded_pct - undisturbed_pct,
+        CASE WHEN recorded_pct > undisturbed_pct + 5 THEN 'note' ELSE 'ok' END,
+        printf(
+            'undisturbed %.1f %% (%.3f of %.3f ms), recorded %.1f %% (%.3f of %.3f ms)', undisturbed_pct,
+            undisturbed_idle_ms, undisturbed_ms, recorded_pct, recorded_idle_ms, recorded_ms
+        ),
+        CASE WHEN recorded_pct > undisturbed_pct + 5 THEN 'the rest of the recorded idle time is the profiler''s' END
+    FROM ranks JOIN idle_times USING (run_id, rank)
     WHERE profiler IN ('torch', 'nsys')
     UNION ALL
     SELECT
