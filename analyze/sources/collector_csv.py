@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import pyarrow as pa
-
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport, TableBatch, batch_schema
 from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
@@ -20,6 +18,8 @@ def read_table(table: str, needs: str, path: Path, report: FileReport) -> Iterat
 
     The header has the column `needs`, any others of the table, and no more. Raises InputError for another one.
     """
+    import pyarrow as pa
+
     kinds = {c.name: c.type for c in TABLES[table].columns if c.name != "run_id"}
     rows: list[dict[str, object]] = []
     lost = LostRows(path, report)

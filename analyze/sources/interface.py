@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.sources.remote import RawPath
 from schemas.tables import arrow_schema
@@ -19,8 +20,36 @@ TableBatch = tuple[str, "int | None", "pa.RecordBatch"]
 A rank has one process, so (run_id, rank, correlation_id) identifies a launch.
 """
 
+LOG_NAME = re.compile(
+    r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
+)
+"""Names of files that may be logs: nearly any, such as out.757751, alexnet_k80.log, rank-0.ncu.csv."""
+
 Mapper = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]]
 """Ordered starmap, over worker processes for large files."""
+
+
+class Source(NamedTuple):
+    """A raw format.
+
+    `kind`: its name in run.json (schemas.manifest.FILE_KINDS). `module`: the module that reads it. `profiler`: the
+    profiler of a run of bare files; None for files that occur in run folders only. `name`: pattern of bare file names
+    without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` distributes the chunks of a
+    large file through the mapper. `exported`: suffixes of exports that are read instead of the file. `folder`: the file
+    stands for all files of its folder. `beside`: suffixes of other files that belong to it. `unpacks`: its `read` takes
+    a .gz itself.
+    """
+
+    kind: str
+    module: str
+    profiler: str | None
+    name: re.Pattern[str] | None = None
+    begins: re.Pattern[bytes] | None = None
+    splits: bool = False
+    exported: tuple[str, ...] = ()
+    folder: bool = False
+    beside: tuple[str, ...] = ()
+    unpacks: bool = False
 
 
 @dataclass

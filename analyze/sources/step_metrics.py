@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.sources.collector_csv import read_table
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, Mapper, Source, TableBatch, inline_map
+
+SOURCES = (Source("step_metrics", __name__, None),)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
