@@ -16,9 +16,12 @@ from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched
 from analyze.store.file_digest import Digests, printable
 from schemas.files import is_file
-from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, read_manifest
+from schemas.manifest import MANIFEST_NAME, Manifest, ManifestError, Pass, RunFile, read_manifest
 from schemas.option_declaration import LARGEST_INT32
 from schemas.workload import column_values
+
+TRACE = ".trace.json.gz"
+"""How the trace of a rank, or of a process, ends."""
 
 
 @dataclass
@@ -57,7 +60,12 @@ def run_folder(folder: RawPath) -> list[RunInput]:
 
 def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) -> RunInput:
     files, warnings = [], []
-    for f in one.files:
+    listed = one.files
+    if one.status == "running" and not listed:
+        listed = _written_so_far(folder, one.profiler)
+        read = f"reading {len(listed)} finished trace{'' if len(listed) == 1 else 's'} in {one.profiler}/"
+        warnings.append(f"status running: `collect` still records, or was killed; {read}")
+    for f in listed:
         if f.kind not in BY_KIND:
             continue
         path = folder / f.path
@@ -97,6 +105,23 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
         hosts=_hosts(manifest, one, {f.rank for f in files}),
         part=manifest.run_id if manifest.job else None,
     )
+
+
+def _written_so_far(folder: RawPath, profiler: str) -> list[RunFile]:
+    """List the traces that a pass has written while its run.json does not name them: one for each rank.
+
+    Each trace appears under its name once it is complete. Until the program ends it is named after its process.
+    """
+    try:
+        entries: list[RawPath] = list((folder / profiler).iterdir())
+    except OSError:
+        return []
+    found: dict[int, RunFile] = {}
+    for path in sorted(entries, key=lambda p: p.name):
+        if path.name.endswith(TRACE) and not path.name.startswith("."):
+            rank = _rank_in_folder(path, "chrome_trace")
+            found.setdefault(rank, RunFile(path=f"{profiler}/{path.name}", kind="chrome_trace", rank=rank))
+    return list(found.values())
 
 
 def _is_nsys(file: SourceFile) -> bool:

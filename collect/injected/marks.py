@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 STAGES = {
-    "killed": "a process that imported torch ended by os._exit or a signal, before its recording could be written",
+    "killed": "a process that imported torch was killed before its recording could be written",
     "forked": (
         "the process that was recorded called no torch operator, and processes forked from a recorded one are not "
         "recorded; import torch after the fork, or start them by spawn"

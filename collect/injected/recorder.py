@@ -28,6 +28,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from .abrupt_end import finish_before_abrupt_end
 from .child_processes import (
     call_at_multiprocessing_exit,
     disable_in_forked_child,
@@ -90,6 +91,7 @@ class AttachedRecorder:
             else OptimizerSteps(self._on_step, lambda: self._inactive)
         )
         atexit.register(self._at_exit)
+        finish_before_abrupt_end(self._at_exit)
         os.register_at_fork(after_in_child=self._in_forked_child)
         if started_by_multiprocessing():
             mark(self.config, "idle")  # it ends without exit handlers

@@ -203,10 +203,14 @@ if not child:
     os._exit(0)
 os.waitpid(child, 0)
 """
+KILLED = """
+import subprocess, sys
+subprocess.run([sys.executable, "-c", "import os, torch; torch.ones(3); os.kill(os.getpid(), 9)"])
+"""
 CAUSES = {
     "no Python process of the program imported torch": "print(1)",
     "the program imported torch, but called no operator of it": "import torch",
-    "a process that imported torch ended by os._exit or a signal": "import os, torch\ntorch.ones(3)\nos._exit(0)",
+    "a process that imported torch was killed": KILLED,
     "processes forked from a recorded one are not recorded": FORKS,
 }
 
