@@ -101,3 +101,65 @@ def test_mfu_of_undisturbed_steps(tmp_path: Path) -> None:
         assert (row["undisturbed_hfu_pct"], row["hfu_pct"]) == (pytest.approx(25), pytest.approx(20))
     [row] = ask(loop(tmp_path / "untimed", events=events), "mfu", params={"peak_tflops": 100})
     assert (row["undisturbed_step_ns"], row["undisturbed_mfu_pct"], row["mfu_pct"]) == (None, None, pytest.approx(20))
+
+
+UNKNOWN = (
+    "the profiler's share of {} is not known: no undisturbed steps were timed (`health` estimates whether it is large)"
+)
+ANOTHER = (
+    "most launches find an empty queue, so the CPU is the limit and the profiler slows it down:"
+    " without it, another rank may be the slowest"
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "what"),
+    [
+        ("breakdown", "idle time"), ("gpu-busy", "idle time"), ("idle-causes", "idle time"), ("gaps", "idle time"),
+        ("mfu", "step time"), ("stragglers", "waits and the slowest rank"), ("collective-waits", "waits"),
+        ("comm-exposed", "waits"), ("pipeline-bubbles", "waits and idle time"),
+    ],
+)  # fmt: skip
+def test_answers_say_that_the_share_of_the_profiler_is_not_known(tmp_path: Path, query: str, what: str) -> None:
+    assert analyze.open(loop(tmp_path / "untimed")).query(query).note == UNKNOWN.format(what)
+    assert analyze.open(loop(tmp_path / "timed", 90)).query(query).note == ""
+
+
+def test_answers_without_host_time_say_nothing_of_the_profiler(tmp_path: Path) -> None:
+    assert analyze.open(loop(tmp_path / "run")).query("kernel-share").note == ""
+
+
+def ranks(path: Path, delay: float, *undisturbed_us: float) -> Path:
+    """Two ranks; each of their kernels starts so long after its launch call returned (us)."""
+    events = [step(2, 0, 500)]
+    for n in range(5):
+        events += [launch(90 * n, n + 1), kernel("k", 90 * n + 1 + delay, 40, correlation=n + 1)]
+    times = [*((True, us / 1e3) for us in undisturbed_us), (False, 0.5)]
+    return write_timed_run(path, {0: events, 1: events}, {0: times, 1: times})
+
+
+def test_stragglers_of_a_host_bound_recording_may_name_the_wrong_rank(tmp_path: Path) -> None:
+    unknown = UNKNOWN.format("waits and the slowest rank")
+    # Not timed; 1.25 x as long with the profiler; 1.0 x.
+    for name, delay, times, note in (
+        ("a", 4, (), f"{unknown}; {ANOTHER}"), ("b", 25, (), unknown), ("c", 4, (400,), ANOTHER), ("d", 25, (400,), ""),
+        ("e", 4, (500,), ""),
+    ):  # fmt: skip
+        assert analyze.open(ranks(tmp_path / name, delay, *times)).query("stragglers").note == note
+
+
+def test_overhead_is_estimated_from_the_launches(tmp_path: Path) -> None:
+    # 5 launches on each rank. Queues are empty (work starts 4 us after its call), or not (25 us).
+    found = {}
+    for name, delay in (("empty", 4), ("full", 25)):
+        [row] = [r for r in ask(ranks(tmp_path / name, delay), "health") if r["fact"] == "profiler overhead per step"]
+        found[name] = (row["verdict"], row["value"])
+        assert (row["impact"] is None) == (name == "full")
+    assert found == {
+        "empty": ("note", "not timed; estimate: likely large (the queue is empty at 100 % of the launches)"),
+        "full": ("unknown", "not timed; estimate: likely small (the queue is empty at 0 % of the launches)"),
+    }
+    # 3 operators in the 200 us of the loop: 15 in a ms. Its four kernels start within 5 us after their call.
+    ops = [event("cpu_op", "aten::mm", 10 * n, 5, **{"External id": n}) for n in range(1, 4)]
+    [row] = [r for r in ask(loop(tmp_path / "ops", events=[*LOOP, *ops]), "health") if "overhead" in r["fact"]]
+    assert row["value"].endswith("the queue is empty at 100 % of the launches, 15.0 operators per ms)")

@@ -18,6 +18,7 @@ from analyze.query.bound_query import AnswerOptions, BoundQuery, whole_limit
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.guessed_units import guess_unit
+from analyze.query.profiler_share import profiler_note
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.result import Result, Statement
 from analyze.query.selected_runs import SelectedRuns
@@ -133,7 +134,8 @@ class Engine:
         with self.reading():
             result = self._result(bound, options, f"query {query.name}")
         columns = bound.columns(options)
-        answer = Result(columns, result, f"query {query.name}", self._database, self.note, self.reading)
+        note = "; ".join(filter(None, (self.note, profiler_note(self, query.disturbed))))
+        answer = Result(columns, result, f"query {query.name}", self._database, note, self.reading)
         answer.main = bound.main(options)
         return answer
 

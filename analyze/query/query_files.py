@@ -12,6 +12,8 @@ A file begins with comment lines, the rest is one SELECT::
     -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
     -- @pass nsys                         The pass to query if there are several (default: torch); `all`: each.
+    -- @disturbed waits                   What in its answer the profiler makes longer; a note says so where the
+    --                                    profiler's share is not known (`analyze.query.profiler_share`).
     -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
     -- @drill name launch name={name}     The query that a click on a cell of the column opens in `analyze serve`.
 
@@ -57,7 +59,7 @@ RANK_COLUMNS = {"rank": ("index", "process rank"), "node": ("text", "host that t
 
 _RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
-_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
@@ -183,6 +185,8 @@ class Query:
     needs: str = ""
     prefer: str | None = None
     """The profiler whose pass it is best asked of, or all."""
+    disturbed: str = ""
+    """What in its answer the profiler makes longer; empty for nothing."""
     main: tuple[str, ...] = ()
     """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
@@ -250,7 +254,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             break
         head.append(line[2:].removeprefix(" ").rstrip())
     prose, params, columns, needs, plot = [], [], list(columns), "", ""
-    prefer = None
+    prefer, disturbed = None, ""
     uses: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
     drills: tuple[Drill, ...] = ()
@@ -264,6 +268,8 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             needs = tag.group(2)
         elif tag.group(1) == "plot":
             plot = tag.group(2)
+        elif tag.group(1) == "disturbed":
+            disturbed = tag.group(2)
         elif tag.group(1) == "main":
             main += names_of(tag.group(2))
         elif tag.group(1) == "pass" and tag.group(2) in PASSES:
@@ -301,6 +307,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         uses=uses,
         needs=needs,
         prefer=prefer,
+        disturbed=disturbed,
         main=main,
         plot=plot,
         drills=drills,

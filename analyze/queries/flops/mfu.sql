@@ -40,6 +40,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, known_devices, op_flops, peaks, recomputed, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
+-- @disturbed step time
 WITH gpus AS (
     SELECT
         run_group, run_id, rank, count(DISTINCT device) AS gpus, min(start_ns) AS first_ns,

@@ -2,14 +2,16 @@
 --
 -- A row is a check of a run or of one of its ranks. Verdicts: ok; note: some figures need care; warning: something is
 -- lost or missing; unknown: the recording does not say. The profiler overhead per step is the collector's time of a
--- step with the profiler / without. Time in the profiler is the union of Kineto's overhead ranges, which cover only
--- some of its work; its operators are those around these ranges on the same thread or, if that thread runs none (CUPTI
--- numbers threads in its own way), on any thread. Kernel launches inside a stream capture launch nothing yet and are
--- not counted as lost. The clock offset of a rank is the median of how much later than the middle rank its kernels end,
--- in collectives that no rank leaves early. The start skew of a rank is how much later than the first rank it began its
--- first step (else its GPU work), on corrected clocks. Doubtful work is a warning: more than 1 s before the first step,
--- more than 1 us before its launch call, or a CUDA graph that starts more than 100 ms after its call though the GPU is
--- idle. Work that cannot have run as the file says is removed at ingest, and reported under `reading`.
+-- step with the profiler / without. If none without was timed, it is estimated from the launches: if most work starts
+-- within 20 us after its launch call, the queue was empty, the CPU is the limit, and the overhead is likely large. Time
+-- in the profiler is the union of Kineto's overhead ranges, which cover only some of its work; its operators are those
+-- around these ranges on the same thread or, if that thread runs none (CUPTI numbers threads in its own way), on any
+-- thread. Kernel launches inside a stream capture launch nothing yet and are not counted as lost. The clock offset of a
+-- rank is the median of how much later than the middle rank its kernels end, in collectives that no rank leaves early.
+-- The start skew of a rank is how much later than the first rank it began its first step (else its GPU work), on
+-- corrected clocks. Doubtful work is a warning: more than 1 s before the first step, more than 1 us before its launch
+-- call, or a CUDA graph that starts more than 100 ms after its call though the GPU is idle. Work that cannot have run
+-- as the file says is removed at ingest, and reported under `reading`.
 -- @param per run|rank = run       For checks of ranks: show the worst rank, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for checks of the run.
@@ -238,6 +240,20 @@ counted AS (
 operators AS (
     SELECT run_id, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes FROM cpu_ops GROUP BY run_id
 ),
+op_rates AS (
+    SELECT run_id, rank, count(*) * 1e6 / any_value(span_ns) AS per_ms
+    FROM cpu_ops JOIN spans USING (run_id, rank)
+    WHERE span_ns > 0
+    GROUP BY run_id, rank
+),
+-- Without undisturbed steps: whether the profiler's share is large.
+estimates AS (
+    SELECT
+        run_id, rank, 2 * empty > launched AS large,
+        printf('the queue is empty at %.0f %% of the launches', pct(empty, launched))
+            || coalesce(printf(', %.1f operators per ms', per_ms), '') AS reason
+    FROM empty_queue_launches LEFT JOIN op_rates USING (run_id, rank)
+),
 memory AS (
     SELECT run_id, count(*) AS n FROM memory_events GROUP BY run_id
 ),
@@ -355,18 +371,28 @@ of_runs AS (
 of_ranks AS (
     SELECT
         run_group, run_id, rank, 4 AS turn, 'profiler overhead per step' AS fact, slowdown AS badness,
-        CASE WHEN slowdown > 1.1 THEN 'note' WHEN slowdown IS NULL THEN 'unknown' ELSE 'ok' END AS verdict,
         CASE
-            WHEN slowdown IS NULL THEN 'not timed'
+            WHEN slowdown > 1.1 OR slowdown IS NULL AND large THEN 'note'
+            WHEN slowdown IS NULL THEN 'unknown'
+            ELSE 'ok'
+        END AS verdict,
+        CASE
+            WHEN slowdown IS NULL THEN 'not timed' || coalesce(printf(
+                '; estimate: likely %s (%s)', CASE WHEN large THEN 'large' ELSE 'small' END, reason
+            ), '')
             ELSE printf(
                 '%.2f x (%.3f ms with, %.3f ms without profiler)',
                 slowdown, recorded_step_ns / 1e6, undisturbed_step_ns / 1e6
             )
         END AS value,
-        CASE WHEN slowdown > 1.1 THEN 'host times and GPU idle time are longer than without the profiler'
-            || CASE WHEN shapes OR python_stacks THEN ': record less (collect run --detail light)' ELSE '' END
+        CASE
+            WHEN slowdown > 1.1 THEN 'host times and GPU idle time are longer than without the profiler'
+                || CASE WHEN shapes OR python_stacks THEN ': record less (collect run --detail light)' ELSE '' END
+            WHEN slowdown IS NULL AND large
+                THEN 'GPU idle time, waits and MFU may be mostly the profiler''s: collect run times undisturbed steps'
         END AS impact
     FROM ranks
+    LEFT JOIN estimates USING (run_id, rank)
     LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) USING (run_id, rank)
     LEFT JOIN operators USING (run_id)
     LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
