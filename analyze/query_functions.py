@@ -13,7 +13,7 @@ from analyze.query.query_files import Param, Query, ResultColumn, catalog, find
 from analyze.query.result import row_result
 
 
-class Traces(Protocol):
+class AnyTraces(Protocol):
     """The methods of `analyze.Traces` that are used here."""
 
     query_folders: tuple[Path, ...]
@@ -40,10 +40,10 @@ class Queries:
     """Every query as a function: `traces.queries.kernel_share(group="family")`, or `traces.queries["kernel-share"]`.
 
     Called, it lists them, with what these recordings lack. A function takes the query's parameters and the options of
-    `Traces.query` by name, and returns its `Answer`.
+    `AnyTraces.query` by name, and returns its `Answer`.
     """
 
-    def __init__(self, traces: Traces):
+    def __init__(self, traces: AnyTraces):
         self._traces = traces
 
     def __call__(self) -> Answer:
@@ -87,7 +87,7 @@ def _identifier(name: str) -> str:
     return name.replace("-", "_")
 
 
-def _function(query: Query, traces: Traces) -> Callable[..., Answer]:
+def _function(query: Query, traces: AnyTraces) -> Callable[..., Answer]:
     """Return a query as a function. Its signature and docstring come from the header of the query file."""
     options = [p for p in inspect.signature(traces.query).parameters.values() if p.name not in ("name", "params")]
     # A parameter of the query hides an option of the same name.
@@ -122,7 +122,7 @@ def _docstring(query: Query) -> str:
     lines += ["Parameters", "----------"]
     for p in query.params:
         lines += [f"{p.name} : {p.takes}, default {p.default!r}", f"    {p.doc}"]
-    lines += ["by, sort, limit, select", "    As `Traces.query` takes them.", ""]
+    lines += ["by, sort, limit, select", "    As `AnyTraces.query` takes them.", ""]
     lines += ["Returns", "-------", "Answer", "    With the columns"]
     choices = {p.name: p.default for p in query.params if p.choices}
     lines += ["", *(f"    - {c.name} ({c.unit}): {c.doc}" for c in query.result_columns(choices))]

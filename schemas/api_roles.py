@@ -20,7 +20,7 @@ WAITS_FOR = ("device", "stream", "event", "copy")
 _RULES_FILE = Path(__file__).with_name("api_roles.toml")
 
 
-class Rule(NamedTuple):
+class ApiRule(NamedTuple):
     """A table of the rule file: calls that match have this role."""
 
     role: str
@@ -31,21 +31,21 @@ class Rule(NamedTuple):
 
 
 @cache
-def rules() -> tuple[Rule, ...]:
+def rules() -> tuple[ApiRule, ...]:
     """Return the rules in the order in which they are tried."""
     document = tomllib.loads(_RULES_FILE.read_text(encoding="utf-8"))
     return tuple(_rule(table) for table in document["rule"])
 
 
-def _rule(table: dict[str, Any]) -> Rule:
+def _rule(table: dict[str, Any]) -> ApiRule:
     role, waits_for, matches, examples = (table.get(k) for k in ("role", "waits_for", "match", "example"))
     known = role in ROLES and (waits_for is None or waits_for in WAITS_FOR)
     if set(table) - {"role", "waits_for", "match", "example"} or not (known and matches and examples and role):
         raise ValueError(f"{_RULES_FILE.name}: bad [[rule]] table {table}")
-    return Rule(role, waits_for, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
+    return ApiRule(role, waits_for, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
 
 
 @lru_cache(maxsize=1 << 12)
-def matching_rule(name: str) -> Rule | None:
+def matching_rule(name: str) -> ApiRule | None:
     """Return the first rule that matches the name of a call, or None."""
     return next((rule for rule in rules() if rule.pattern.match(name)), None)

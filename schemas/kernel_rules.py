@@ -46,7 +46,7 @@ class KernelClass(NamedTuple):
     collective: str | None
 
 
-class Rule(NamedTuple):
+class KernelRule(NamedTuple):
     """A table of the rule file: names that match belong to `value`."""
 
     value: str
@@ -56,12 +56,12 @@ class Rule(NamedTuple):
 
 
 @cache
-def rules() -> dict[str, tuple[Rule, ...]]:
+def rules() -> dict[str, tuple[KernelRule, ...]]:
     """Return the rules of each kind (family, algorithm, collective) in the order in which they are tried."""
     return read_rules(_RULES_FILE)
 
 
-def read_rules(path: Path) -> dict[str, tuple[Rule, ...]]:
+def read_rules(path: Path) -> dict[str, tuple[KernelRule, ...]]:
     """Read the rules of a file. Raises ValueError or re.error."""
     document = tomllib.loads(path.read_text(encoding="utf-8"))
     if set(document) != set(_KINDS):
@@ -74,7 +74,7 @@ def families() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(rule.value for rule in rules()["family"]), OTHER]))
 
 
-def _rule(kind: str, table: dict[str, Any]) -> Rule:
+def _rule(kind: str, table: dict[str, Any]) -> KernelRule:
     value, matches, examples = table.get(kind), table.get("match"), table.get("example", [])
     known = _KINDS[kind]
     if (
@@ -84,7 +84,7 @@ def _rule(kind: str, table: dict[str, Any]) -> Rule:
         or not matches
     ):
         raise ValueError(f"{_RULES_FILE.name}: bad [[{kind}]] table {table}")
-    return Rule(value, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
+    return KernelRule(value, re.compile("|".join(f"(?:{m})" for m in matches)), tuple(matches), tuple(examples))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -99,7 +99,7 @@ def _ranks(kind: str, words: Collection[str]) -> dict[str, int]:
     return {word: _rank(kind, word) for word in words}
 
 
-def matching_rule(kind: str, name: str) -> Rule | None:
+def matching_rule(kind: str, name: str) -> KernelRule | None:
     """Return the rule of a kind (family, algorithm, collective) that classifies a kernel name, or None."""
     table = rules()[kind]
     rank = min((_rank(kind, word) for word in _words(_head(name))), default=len(table))

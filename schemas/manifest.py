@@ -28,22 +28,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 Status = Literal["running", "done", "failed"]
 
-FILE_KINDS = {
-    "chrome_trace": "Chrome trace of torch.profiler (.trace.json.gz)",
-    "key_averages": "CSV of torch.profiler's key_averages(); times in us",
-    "memory_timeline": "memory timeline of torch.profiler",
-    "step_metrics": "CSV of the step_metrics table",
-    "gpu_samples": "CSV of the gpu_samples table: state of the rank's GPUs by NVML",
-    "nsys_report": "Nsight Systems report (.nsys-rep)",
-    "nsys_sqlite": "Nsight Systems report exported to SQLite",
-    "nsys_tables": "Nsight Systems report exported to a folder of Parquet or Arrow files; its META_DATA_EXPORT file",
-    "ncu_report": "Nsight Compute report (.ncu-rep)",
-    "ncu_csv": "Nsight Compute CSV, page raw",
-    "log": "output of the workload and of the profiler",
-}
-"""The values of `RunFile.kind`, and their meaning."""
-
-
 RUN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")
 
 
@@ -61,6 +45,7 @@ class RunFile(msgspec.Struct, kw_only=True):
 
     path: str
     kind: str
+    """What it is: a kind of a profiler of `collect` (`Profiler.kinds`), which `SOURCES` of `analyze` may read."""
     rank: int | None = None
 
 

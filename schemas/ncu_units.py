@@ -12,7 +12,7 @@ _UNITS_FILE = Path(__file__).with_name("ncu_units.toml")
 _NS_PER_S = Decimal("1e9")
 
 
-class Scale(NamedTuple):
+class UnitScale(NamedTuple):
     """A base unit, and the factor that converts a value to it."""
 
     unit: str
@@ -34,26 +34,26 @@ def _rules() -> _Rules:
 
 
 @cache
-def scale(unit: str) -> Scale:
+def scale(unit: str) -> UnitScale:
     """Convert a unit as ncu prints it: `Kbyte/block` is 1000 byte/block, `cycle/nsecond` 10^9 hz."""
     over, slash, under = unit.strip().partition("/")
     base, factor = _word(over)
     if not slash:
-        return Scale(base, factor)
+        return UnitScale(base, factor)
     if under in _rules().times:
         base, factor = f"{base}/s", factor * _NS_PER_S / _rules().times[under]
     else:
         divisor, divided = _word(under)
         base, factor = f"{base}/{divisor}", factor / divided
-    return Scale(_rules().rates.get(base, base), factor)
+    return UnitScale(_rules().rates.get(base, base), factor)
 
 
-def _word(word: str) -> Scale:
+def _word(word: str) -> UnitScale:
     rules = _rules()
     if word in rules.times:
-        return Scale("ns", rules.times[word])
+        return UnitScale("ns", rules.times[word])
     if word in rules.words:
-        return Scale(rules.words[word], Decimal(1))
+        return UnitScale(rules.words[word], Decimal(1))
     if word[:1] in rules.prefixes and word[1:] in rules.words:
-        return Scale(rules.words[word[1:]], rules.prefixes[word[0]])
-    return Scale(word, Decimal(1))
+        return UnitScale(rules.words[word[1:]], rules.prefixes[word[0]])
+    return UnitScale(word, Decimal(1))

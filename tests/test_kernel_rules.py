@@ -13,7 +13,7 @@ from schemas.kernel_rules import (
     ALGORITHMS,
     COLLECTIVES,
     KernelClass,
-    Rule,
+    KernelRule,
     classify,
     families,
     matching_rule,
@@ -407,13 +407,13 @@ def test_the_list_is_long_and_covers_every_value() -> None:
 
 
 @pytest.mark.parametrize(("kind", "rule", "name"), EXAMPLES, ids=[f"{k}-{n[:50]}" for k, _, n in EXAMPLES])
-def test_an_example_lands_on_its_own_table(kind: str, rule: Rule, name: str) -> None:
+def test_an_example_lands_on_its_own_table(kind: str, rule: KernelRule, name: str) -> None:
     assert matching_rule(kind, name) is rule
     assert getattr(classify(name), kind) == rule.value
 
 
 @pytest.mark.parametrize(("kind", "rule"), RULES, ids=[f"{kind}-{rule.value}" for kind, rule in RULES])
-def test_every_regex_has_an_example(kind: str, rule: Rule) -> None:
+def test_every_regex_has_an_example(kind: str, rule: KernelRule) -> None:
     words = [re.findall(r"[\w:]+", name) for name in rule.examples]
     unused = [m for m in rule.matches if not any(re.search(m, word) for name in words for word in name)]
     assert not unused, f"no example of this {kind} table matches {unused}"

@@ -22,9 +22,9 @@ from analyze.ingestion.shards import (
     FOLDER,
     PLAN,
     SHARD,
-    Part,
-    Plan,
     PlannedRun,
+    ShardPart,
+    ShardPlan,
     Share,
     files_of,
     planned_run,
@@ -44,8 +44,8 @@ class _Waiting:
     """The finished shards of a plan that is not committed."""
 
     folder: str
-    plan: Plan
-    parts: dict[int, Part]
+    plan: ShardPlan
+    parts: dict[int, ShardPart]
     """By shard number; the last attempt of each."""
     again: set[int] = field(default_factory=set)
     """Shards with several attempts."""
@@ -133,8 +133,8 @@ def _waiting(store: Store, kept: Mapping[str, bytes], committed: Mapping[str, li
         if match is None or not FOLDER.fullmatch(folder) or name in done or f"{folder}/{PLAN}" not in kept:
             continue
         if folder not in found:
-            found[folder] = _Waiting(folder, _decoded(store, kept, f"{folder}/{PLAN}", Plan), {})
-        one, part, number = found[folder], _decoded(store, kept, name, Part), int(match[1])
+            found[folder] = _Waiting(folder, _decoded(store, kept, f"{folder}/{PLAN}", ShardPlan), {})
+        one, part, number = found[folder], _decoded(store, kept, name, ShardPart), int(match[1])
         with _says_which(store, name):
             part.check(one.plan, Share(number, int(match[2])), match[3])
             if gone := next((run_id for run_id in part.unchanged if run_id not in store.snapshot.runs), None):
@@ -185,7 +185,7 @@ def _says_which(store: Store, name: str) -> Iterator[None]:
 
 def done_shards(runs: Sequence[RunInput], store: Store, of: int, again: bool) -> set[int]:
     """Return the finished shards of an ingest of these runs."""
-    folder = Plan(of=of, again=again, runs=[planned_run(run) for run in runs]).digest()
+    folder = ShardPlan(of=of, again=again, runs=[planned_run(run) for run in runs]).digest()
     kept = store.read_shards()
     waiting = _waiting(store, kept, _committed(store, kept))
     return {number for one in waiting if one.folder == folder for number in one.parts}

@@ -54,10 +54,10 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
         if info:
             rank, world_size = info.rank, info.world_size
     elif source.kind in ("nsys_sqlite", "nsys_tables"):
-        from analyze.sources.nsys.reader import read_place
+        from analyze.sources.nsys.reader import read_rank_hint
 
         with on_disk(source.kind, path) as here, decompressed(here, []) as plain:
-            rank, world_size, job, processes, clock_ns = read_place(plain)
+            rank, world_size, job, processes, clock_ns = read_rank_hint(plain)
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None
     if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):

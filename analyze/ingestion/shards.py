@@ -100,7 +100,7 @@ class PlannedRun(msgspec.Struct, kw_only=True):
         _check_columns(self.columns)
 
 
-class Plan(msgspec.Struct, kw_only=True):
+class ShardPlan(msgspec.Struct, kw_only=True):
     """What all shards of an ingest share."""
 
     parser: Count = PARSER_VERSION
@@ -135,7 +135,7 @@ class ReadFile(msgspec.Struct, kw_only=True):
         _check_columns(self.info)
 
 
-class Part(msgspec.Struct, kw_only=True):
+class ShardPart(msgspec.Struct, kw_only=True):
     """The result of a shard."""
 
     finished_ns: int
@@ -147,7 +147,7 @@ class Part(msgspec.Struct, kw_only=True):
     unchanged: list[str] = []
     """Runs that the store held already."""
 
-    def check(self, plan: Plan, share: Share, mark: str) -> None:
+    def check(self, plan: ShardPlan, share: Share, mark: str) -> None:
         """Raise ValueError unless this can be the result of that shard of the plan."""
         if share.of != plan.of or not share.number < plan.of:
             raise ValueError(f"it is shard {share.number} of {share.of}, and the plan has {plan.of}")
@@ -203,8 +203,8 @@ def ingest_shard(
     with sentences(store):
         store.make()
         planned = [planned_run(run) for run in runs]
-        plan = Plan(of=share.of, again=again, runs=planned)
-        part = Part(finished_ns=0)
+        plan = ShardPlan(of=share.of, again=again, runs=planned)
+        part = ShardPart(finished_ns=0)
         folder, mark = plan.digest(), secrets.token_hex(4)
         name = f"{folder}/{share.number}-of-{share.of}.{mark}"
         own = [

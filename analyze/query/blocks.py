@@ -106,16 +106,18 @@ class Block:
     """Stored tables that a computed one reads."""
 
     @cached_property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[BlockPart, ...]:
         """What is made of it one by one: of a built-in block of SQL each view and macro, of others the whole."""
         if self.create or not self.built_in:
-            return (Part(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
+            return (BlockPart(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
         statements = _CREATE.split(_REMARK.sub("", self.sql))[1:]
-        return tuple(Part(self, d.name, (d.name,), sql) for d, sql in zip(self.definitions, statements, strict=True))
+        return tuple(
+            BlockPart(self, d.name, (d.name,), sql) for d, sql in zip(self.definitions, statements, strict=True)
+        )
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class BlockPart:
     """What is made of a block at once."""
 
     block: Block
@@ -201,7 +203,7 @@ def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Bloc
     return found
 
 
-def parts(found: Mapping[str, Block], sql: str) -> list[Part]:
+def parts(found: Mapping[str, Block], sql: str) -> list[BlockPart]:
     """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole.
 
     What it reads is one of its words, be it a text that a macro is given as the name of a table. That a word may mean

@@ -13,7 +13,7 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import sql_process
-from analyze.query.blocks import Part, blocks, check_declared, defining, parts, words
+from analyze.query.blocks import BlockPart, blocks, check_declared, defining, parts, words
 from analyze.query.bound_query import AnswerOptions, BoundQuery, whole_limit
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
@@ -99,7 +99,7 @@ class Engine:
                 self._create_part(part)
                 self.created.add(part.name)
 
-    def _create_part(self, part: Part) -> None:
+    def _create_part(self, part: BlockPart) -> None:
         block = part.block
         what = f"block {block.name}"
         statements: Sequence[str | duckdb.Statement] = [part.sql]

@@ -23,7 +23,7 @@ from analyze.query.selected_runs import check_by
 from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.html_table import table
-from analyze.report.page import Finding, Links, Page, Part, Section, command_line, filled_sql
+from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line, filled_sql
 from analyze.shell import command
 from analyze.store.store import Store
 
@@ -196,7 +196,7 @@ class Report:
             for f in (health.cautions(facts) if several else facts)
         ]
 
-    def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[Finding]:
+    def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[PageFinding]:
         """Return the advice as it is shown."""
         titles = {a.finding: a.title for a in found}
         same: dict[str, list[Advice]] = {}
@@ -213,7 +213,7 @@ class Report:
             overlaps = "; ".join(titles.get(name, name) for name in (a.overlaps or "").split(", ") if name)
             params = declaration.get("params", {}) if declaration.get("query") == a.query else {}
             shown.append(
-                Finding(
+                PageFinding(
                     title=a.title,
                     saving=_saving(a),
                     share=f"{a.saving_pct:.1f} %",
@@ -230,7 +230,7 @@ class Report:
             )
         return shown
 
-    def advice(self) -> tuple[list[Finding], str]:
+    def advice(self) -> tuple[list[PageFinding], str]:
         """Return the findings as they are shown, or the reason why there are none."""
         try:
             findings = self.findings(advise(self.engine), page_toml()["place"])

@@ -13,7 +13,7 @@ Link = Callable[[str, tuple[Any, ...]], str]
 """Return the link of a cell, from column name and row; empty for none."""
 
 
-class Head(NamedTuple):
+class HtmlHead(NamedTuple):
     """A column of a table."""
 
     name: str
@@ -22,7 +22,7 @@ class Head(NamedTuple):
     number: bool
 
 
-class Cell(NamedTuple):
+class HtmlCell(NamedTuple):
     """A cell: its text, and for numbers the exact value for sorting and copying."""
 
     text: str
@@ -30,16 +30,16 @@ class Cell(NamedTuple):
     link: str = ""
 
 
-class Table(NamedTuple):
+class HtmlTable(NamedTuple):
     """A table of a page."""
 
-    heads: list[Head]
-    rows: list[list[Cell]]
+    heads: list[HtmlHead]
+    rows: list[list[HtmlCell]]
     left_out: int
     """Number of rows that are not shown."""
 
 
-def table(rows: Rows, names: Sequence[str] = (), most: int = 100, link: Link | None = None) -> Table:
+def table(rows: Rows, names: Sequence[str] = (), most: int = 100, link: Link | None = None) -> HtmlTable:
     """Return the first `most` rows with the columns `names` (all by default), without empty ones."""
     chosen = [rows.at(n) for n in names if rows.has(n)] or list(range(len(rows.columns)))
     shown = rows.rows[:most]
@@ -54,16 +54,16 @@ def table(rows: Rows, names: Sequence[str] = (), most: int = 100, link: Link | N
             cells = [cell._replace(link=link(head.name, row)) for cell, row in zip(cells, shown, strict=True)]
         heads.append(head)
         columns.append(cells)
-    return Table(heads, [list(cells) for cells in zip(*columns, strict=True)], len(rows.rows) - len(shown))
+    return HtmlTable(heads, [list(cells) for cells in zip(*columns, strict=True)], len(rows.rows) - len(shown))
 
 
-def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
+def _column(column: ResultColumn, values: list[Any]) -> tuple[HtmlHead, list[HtmlCell]]:
     number = not is_text(column) and not any(isinstance(v, str | bool) for v in values)
     title = cut(label(column.name), 60)
     if not number:
         # Leading spaces of names show the tree.
-        return Head(column.name, title, column.doc, False), [
-            Cell(quantity(v, column.unit) if v is not None else "", "") for v in values
+        return HtmlHead(column.name, title, column.doc, False), [
+            HtmlCell(quantity(v, column.unit) if v is not None else "", "") for v in values
         ]
     if column.unit in SCALES:
         scale = Scale.of(values, column.unit)
@@ -77,8 +77,8 @@ def _column(column: ResultColumn, values: list[Any]) -> tuple[Head, list[Cell]]:
         whole = column.unit == "number" and all(float(v).is_integer() for v in values if v is not None)
         shown = [int(v) if whole and v is not None else v for v in values]
         texts = ["" if v is None else _plain(v, column.unit) for v in shown]
-    return Head(column.name, title, column.doc, True), [
-        Cell(text, "" if v is None else repr(v)) for text, v in zip(texts, values, strict=True)
+    return HtmlHead(column.name, title, column.doc, True), [
+        HtmlCell(text, "" if v is None else repr(v)) for text, v in zip(texts, values, strict=True)
     ]
 
 

@@ -17,7 +17,7 @@ from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
-from analyze.report.html_table import Link, Table
+from analyze.report.html_table import HtmlTable, Link
 from analyze.shell import command
 
 _HERE = Path(__file__).parent
@@ -43,7 +43,7 @@ class Part:
     command: str
     sql: str
     figure: Figure | None = None
-    table: Table | None = None
+    table: HtmlTable | None = None
     open: bool = False
     """Whether the table is expanded."""
     note: str = ""
@@ -100,13 +100,13 @@ class Claim:
     verdict: str
     mark: str
     """CSS class of the verdict: ok, warning or partly."""
-    evidence: Table
+    evidence: HtmlTable
     note: str
     sql: str
 
 
 @dataclass
-class Finding:
+class PageFinding:
     """A piece of advice."""
 
     title: str
@@ -132,7 +132,7 @@ class Page:
     title: str
     facts: list[tuple[str, str]]
     checks: list[dict[str, str]]
-    findings: list[Finding]
+    findings: list[PageFinding]
     advised: str
     """Why there are no findings."""
     sections: list[Section]

@@ -80,7 +80,7 @@ class StudyReport(Report):
             list(self.study.study.items()), claims, claimed(claims),
         )  # fmt: skip
 
-    def _part(self, at: str, declaration: study_files.Part) -> Part:
+    def _part(self, at: str, declaration: study_files.StudyPart) -> Part:
         """Return a part of the page, and create the table of its rows for the claims."""
         query = find(declaration.query) if declaration.query else None
         part = Part(
@@ -102,7 +102,7 @@ class StudyReport(Report):
             part.printed = self._printed(declaration, declaration.printed)
         return part
 
-    def _answer(self, part: Part, declaration: study_files.Part, query: Query | None) -> None:
+    def _answer(self, part: Part, declaration: study_files.StudyPart, query: Query | None) -> None:
         """Fill in figure and table of a part."""
         engine = Engine(self.stores, replace(self._selected(declaration), prefer=query.prefer if query else None))
         rows = Rows.of(
@@ -141,18 +141,18 @@ class StudyReport(Report):
             part.table = table(rows, declaration.columns, declaration.rows)
             part.open = part.figure is None
 
-    def _selected(self, declaration: study_files.Part) -> Selection:
+    def _selected(self, declaration: study_files.StudyPart) -> Selection:
         selection = self.selection.narrowed(declaration.where)
         return replace(selection, profiler=declaration.profiler, by=tuple(declaration.by))
 
-    def _command(self, declaration: study_files.Part) -> str:
+    def _command(self, declaration: study_files.StudyPart) -> str:
         """Return the command line of a part; empty if it has only printed numbers."""
         if not declaration.query and not declaration.sql:
             return ""
         verb, name = ("query", declaration.query) if declaration.query else ("sql", " ".join(declaration.sql.split()))
         return command_line(verb, name, self.paths, declaration.texts, self._selected(declaration), declaration.sort)
 
-    def _printed(self, declaration: study_files.Part, printed: study_files.Printed) -> Part:
+    def _printed(self, declaration: study_files.StudyPart, printed: study_files.Printed) -> Part:
         """Return what the study printed about a part."""
         shown = Part(printed.source, "", "", "", "", text=printed.text, source=printed.source)
         rows = printed.answer
@@ -165,7 +165,7 @@ class StudyReport(Report):
             shown.open = shown.figure is None
         return shown
 
-    def _claim(self, at: str, claim: study_files.Claim) -> Claim:
+    def _claim(self, at: str, claim: study_files.StudyClaim) -> Claim:
         """Return a claim with its verdict."""
         what = f"{self.file}: {at}.sql"
         statement = check_select(self._tables, claim.sql, what)

@@ -56,7 +56,7 @@ class Printed(_Table):
         return Rows(columns, [tuple(None if v == "" else v for v in row) for row in self.rows])
 
 
-class Part(_Table):
+class StudyPart(_Table):
     """A query of some of the runs, and what the study printed about it."""
 
     id: Name | None = None
@@ -84,16 +84,16 @@ class Part(_Table):
         return {name: str(value) for name, value in self.params.items()}
 
 
-class Section(_Table):
+class StudySection(_Table):
     """Parts under a heading."""
 
     id: Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z0-9-]*\Z")]
     title: Text
     text: str = ""
-    part: list[Part] = []
+    part: list[StudyPart] = []
 
 
-class Claim(_Table):
+class StudyClaim(_Table):
     """A claim of the study, with SQL over the parts that checks it."""
 
     text: Text
@@ -107,13 +107,13 @@ class Study(_Table):
 
     title: Text
     about: Text
-    section: list[Section]
+    section: list[StudySection]
     study: dict[str, Text] = {}
     """Facts about the original study."""
-    claim: list[Claim] = []
+    claim: list[StudyClaim] = []
 
     @property
-    def parts(self) -> list[tuple[str, Section, Part]]:
+    def parts(self) -> list[tuple[str, StudySection, StudyPart]]:
         """Return all parts, each with its key in the file and its section."""
         return [
             (f"section[{s}].part[{p}]", of, part) for s, of in enumerate(self.section) for p, part in enumerate(of.part)
@@ -180,7 +180,7 @@ def load(path: Path) -> Study:
     return study
 
 
-def _check(part: Part) -> None:
+def _check(part: StudyPart) -> None:
     """Raise InputError, beginning with the key, for a bad query or figure."""
     if part.query and part.sql:
         raise InputError("sql: only one of query and sql is allowed")
@@ -206,7 +206,7 @@ def _check(part: Part) -> None:
         _check_printed(part.printed)
 
 
-def _check_query(part: Part) -> None:
+def _check_query(part: StudyPart) -> None:
     query = _blame("query", lambda: find(part.query))
     _, _, choices = _blame("params", lambda: query.bind(part.texts))
     known = [*part.by, *(c.name for c in query.result_columns(choices))]

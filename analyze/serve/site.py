@@ -45,14 +45,14 @@ MOST_FRAGMENT = 16_000_000
 """Limit of an answer, in characters."""
 
 
-class Place(NamedTuple):
+class Placeholder(NamedTuple):
     """A placeholder: a part of a page that is loaded when it is scrolled into view."""
 
     source: str
     title: str
 
     @classmethod
-    def at(cls, path: str, pairs: Iterable[tuple[str, str]], part: str, title: str) -> Place:
+    def at(cls, path: str, pairs: Iterable[tuple[str, str]], part: str, title: str) -> Placeholder:
         """Return a part of a page. Raises InputError if its address is too long."""
         source = address(path, [*pairs, ("part", part)])
         if not source:
@@ -66,11 +66,11 @@ class Chapter:
 
     id: str
     title: str
-    places: list[Place]
+    places: list[Placeholder]
 
 
 @dataclass
-class View:
+class PageView:
     """A page."""
 
     title: str
@@ -140,10 +140,10 @@ class Site:
         selection = PageSelection.of(given)
         with self._reports.lend(selection) as report:
             notes = [report.engine.note] if report.engine.note else []
-            view = View(report.title(), "report", facts=report.facts(), notes=notes)
+            view = PageView(report.title(), "report", facts=report.facts(), notes=notes)
 
-            def place(part: str, title: str) -> Place:
-                return Place.at("/run", selection.pairs(), part, title)
+            def place(part: str, title: str) -> Placeholder:
+                return Placeholder.at("/run", selection.pairs(), part, title)
 
             checks = "Data quality"
             chapters = []
@@ -189,16 +189,16 @@ class Site:
         groups: dict[str, list[Query]] = {}
         for query in sorted(self.queries.values(), key=lambda q: (q.group, q.name)):
             groups.setdefault(query.group, []).append(query)
-        return self._page(View("Queries", "questions"), {}, "questions", groups=groups)
+        return self._page(PageView("Queries", "questions"), {}, "questions", groups=groups)
 
     def question(self, name: str, given: Mapping[str, str]) -> str:
         """Return the page of a query: a form, and a placeholder for the answer."""
         query = find(name, self._folders)
         asked = QueryRequest.of(query, given)
-        view = View(query.question, "questions")
+        view = PageView(query.question, "questions")
         view.crumbs = [("Queries", "/queries"), (label(query.group), ""), (query.name, "")]
         view.sections = [
-            Chapter("answer", "", [Place.at(f"/query/{query.name}", given.items(), "answer", query.question)])
+            Chapter("answer", "", [Placeholder.at(f"/query/{query.name}", given.items(), "answer", query.question)])
         ]
         kept = {k: v for k, v in given.items() if k != "part"}
         chips = []
@@ -262,7 +262,7 @@ class Site:
     def box(self, given: Mapping[str, str], result: str = "") -> str:
         """The page to write SQL on; it runs nothing by itself."""
         return self._page(
-            View("SQL", "sql"), given, "sql", statement=given.get("statement", ""), tables=TABLES, runs=self.runs,
+            PageView("SQL", "sql"), given, "sql", statement=given.get("statement", ""), tables=TABLES, runs=self.runs,
             selection=PageSelection.of(given), rows=MOST_SQL_ROWS, result=result,
         )  # fmt: skip
 
@@ -293,12 +293,12 @@ class Site:
     def compared(self, given: Mapping[str, str]) -> str:
         """Return the comparison of the runs `a` and `b`; without them, the form to select them."""
         a, b = given.get("a", ""), given.get("b", "")
-        view = View("Compare two runs", "compare")
+        view = PageView("Compare two runs", "compare")
         if a and b:
             with self._reports.lend(PageSelection(a)) as one, self._reports.lend(PageSelection(b)) as other:
                 view.title, view.facts = facts_of_both(one, other)
                 places = [
-                    Place.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
+                    Placeholder.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
                     for n, c in enumerate(declared_changes())
                 ]
             view.sections = [Chapter("changes", "What changed", places)]
@@ -350,9 +350,9 @@ class Site:
 
     def alone(self, fragment: str, title: str) -> str:
         """Return a part of a page as a page, for browsers without scripts."""
-        return self._page(View(title), {}, "alone", fragment=fragment)
+        return self._page(PageView(title), {}, "alone", fragment=fragment)
 
-    def _page(self, view: View, given: Mapping[str, str], kind: str = "report", **more: Any) -> str:
+    def _page(self, view: PageView, given: Mapping[str, str], kind: str = "report", **more: Any) -> str:
         several = len(self.runs) > 1
         template = self._environment.get_template(f"{kind}.html.j2")
         return str(template.render(view=view, given=given, several=several, **more))

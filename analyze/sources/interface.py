@@ -32,7 +32,7 @@ Mapper = Callable[[Callable[..., Any], Iterable[tuple[Any, ...]]], Iterator[Any]
 class Source(NamedTuple):
     """A raw format.
 
-    `kind`: its name in run.json (schemas.manifest.FILE_KINDS). `module`: the module that reads it. `profiler`: the
+    `kind`: its name in run.json (`RunFile.kind`). `module`: the module that reads it. `profiler`: the
     profiler of a run of bare files; None for files that occur in run folders only. `name`: pattern of bare file names
     without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` distributes the chunks of a
     large file through the mapper. `exported`: suffixes of exports that are read instead of the file. `folder`: the file

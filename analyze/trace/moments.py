@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from analyze import advise
 from analyze.errors import InputError
 from analyze.query.query_files import find
-from analyze.trace.opening import View
+from analyze.trace.opening import TraceView
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -31,13 +31,13 @@ class Moment(NamedTuple):
     end_ns: int
     from_zero: bool = False
 
-    def within(self, trace: Exported) -> View:
+    def within(self, trace: Exported) -> TraceView:
         """Return the part of a trace to show: the moment with time before and after it."""
         zero = 0 if self.from_zero else trace.base_ns
         margin = max(self.end_ns - self.start_ns, _AROUND_NS)
         first, last = trace.first_ns - trace.base_ns, trace.last_ns - trace.base_ns
         start = min(max(self.start_ns - zero - margin, first), last)
-        return View(start, max(start, min(self.end_ns - zero + margin, last)))
+        return TraceView(start, max(start, min(self.end_ns - zero + margin, last)))
 
 
 def find_moment(engine: Engine, text: str) -> Moment:

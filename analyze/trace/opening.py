@@ -22,14 +22,14 @@ UI = "https://ui.perfetto.dev"
 HOST, PORT = "127.0.0.1", 9001
 
 
-class View(NamedTuple):
+class TraceView(NamedTuple):
     """The part of the trace that the UI shows first; ns from time 0 of the trace."""
 
     start_ns: int
     end_ns: int
 
 
-def open_in_ui(trace: Path, show: Callable[[str], object], view: View | None = None) -> None:
+def open_in_ui(trace: Path, show: Callable[[str], object], view: TraceView | None = None) -> None:
     """Serve a trace on loopback until the UI has fetched it. `show` gets the address to open in a browser.
 
     The address contains a secret, and only pages of the UI may read the answer. Raises InputError if the port is taken.
@@ -61,7 +61,7 @@ class _Server(ThreadingHTTPServer):
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore broken connections; the browser may try again."""
 
-    def address(self, view: View | None) -> str:
+    def address(self, view: TraceView | None) -> str:
         window = f"&visStart={view.start_ns}&visEnd={view.end_ns}" if view else ""
         return f"{UI}/#!/?url=http://{HOST}:{PORT}{self.path}{window}"
 

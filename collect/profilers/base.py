@@ -23,7 +23,7 @@ from schemas.option_declaration import declared
 from schemas.tools import Tool
 
 EVERY_PASS = {".step_metrics.csv": "step_metrics", ".gpu_samples.csv": "gpu_samples", "log.txt": "log"}
-"""Files of every pass: name ending -> kind in schemas.manifest.FILE_KINDS."""
+"""Files of every pass: name ending -> `RunFile.kind` of run.json."""
 
 Own = TypeVar("Own", bound=msgspec.Struct)
 
@@ -69,7 +69,7 @@ class Profiler(Generic[Own]):
     samples_gpus = False
     """Whether the GPUs' state is sampled during the pass."""
     kinds: ClassVar[Mapping[str, str]] = {}
-    """Files that it writes: name ending -> kind in schemas.manifest.FILE_KINDS."""
+    """Files that it writes: name ending -> `RunFile.kind` of run.json."""
 
     def __init__(self, options: RunOptions) -> None:
         """Take the options; prepare() looks up the tool."""

@@ -19,7 +19,6 @@ from collect.option_checks import all_options
 from collect.options import RunOptions
 from collect.profilers import PROFILERS
 from collect.workload.model import OPTIMIZERS
-from schemas.manifest import FILE_KINDS
 from schemas.option_declaration import declared
 
 
@@ -51,7 +50,6 @@ def test_declarations_are_consistent() -> None:
     names = [name for struct in structs for name in declared(struct)]
     assert sorted(names) == sorted(all_options()), "an option's name is taken twice"
     assert set(all_options()["optimizer"].choices) == set(OPTIMIZERS)
-    assert {kind for p in PROFILERS.values() for kind in p.kinds.values()} <= set(FILE_KINDS)
 
 
 OPTION = """\

@@ -21,7 +21,6 @@ from collect.option_checks import make_options
 from collect.workload.data import open_source
 from collect.workload.model import build
 from schemas.errors import InputError
-from schemas.manifest import FILE_KINDS
 from schemas.phases import PHASES
 from schemas.tables import STEP_METRICS_CSV
 
@@ -54,7 +53,6 @@ def test_torch_pass(collect: Collect) -> None:
     assert [p.status for p in m.passes] == ["done"]
     kinds = Counter(f.kind for f in m.passes[0].files)
     assert kinds == {"chrome_trace": 1, "key_averages": 1, "memory_timeline": 1, "step_metrics": 1, "log": 1}
-    assert set(kinds) <= set(FILE_KINDS)
     assert all((ran.folder / f.path).is_file() for f in m.passes[0].files)
     assert (ran.folder / "torch/rank-0.memory_timeline.json.gz").stat().st_size > 100
     # Nothing half-written or reserved is left.

@@ -40,7 +40,7 @@ class Distributed(msgspec.Struct):
     groups: list[ProcessGroup] | None = msgspec.field(default=None, name="pg_config")
 
 
-class Device(msgspec.Struct, rename={"major": "computeMajor", "minor": "computeMinor"}):
+class TraceDevice(msgspec.Struct, rename={"major": "computeMajor", "minor": "computeMinor"}):
     """An entry of `deviceProperties`."""
 
     id: int | None = None
@@ -54,7 +54,7 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
 
     base_ns: int | None = None
     distributed: Distributed | None = None
-    devices: list[Device] | None = msgspec.field(default=None, name="deviceProperties")
+    devices: list[TraceDevice] | None = msgspec.field(default=None, name="deviceProperties")
     cuda_runtime_version: int | None = None
     cuda_driver_version: int | None = None
     host_name: str | None = None

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from analyze.sources.interface import FileReport
 from analyze.sources.ncu.metric_rows import Launch, MetricRows
 from analyze.sources.text_lines import INCOMPLETE, optional_whole, whole
-from schemas.ncu_units import Scale, scale
+from schemas.ncu_units import UnitScale, scale
 
 LAUNCH_COLUMNS = ("ID", "Process ID", "Kernel Name")
 _DESCRIBE_LAUNCH = frozenset(
@@ -86,7 +86,7 @@ class WideTable(_Table):
     def __init__(self, header: list[str], rows: MetricRows, report: FileReport, bare: bool):
         super().__init__(header, rows, report, bare)
         self._metrics = [(i, name) for i, name in enumerate(header) if name not in _DESCRIBE_LAUNCH]
-        self._units: list[Scale] | None = None
+        self._units: list[UnitScale] | None = None
 
     def is_units(self, cells: list[str]) -> bool:
         """Return whether a line is a line of units."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 from analyze.errors import InputError
 from analyze.sources.interface import TableBatch, batch_schema
 from analyze.sources.ncu.numbers import decimal_mark, digits
-from schemas.ncu_units import Scale, scale
+from schemas.ncu_units import UnitScale, scale
 
 _BATCH_ROWS = 64 << 10
 _ROLLUP = re.compile(r"\.(?:sum|avg|min|max|pct|ratio|max_rate)(?:\.|\Z)")
@@ -49,7 +49,7 @@ class _Printed(NamedTuple):
     launch: Launch
     section: str | None
     metric: str
-    unit: Scale
+    unit: UnitScale
     text: str
     said: str | None
     """The message of a rule; None for a metric."""
@@ -74,7 +74,7 @@ class MetricRows:
         """Number of values that should be numbers but are not."""
         self._first_lost = ""
 
-    def add(self, launch: Launch, section: str | None, metric: str, unit: Scale, text: str) -> None:
+    def add(self, launch: Launch, section: str | None, metric: str, unit: UnitScale, text: str) -> None:
         """Add a metric as printed. Raises InputError if the file has numbers with both decimal marks."""
         self._add(_Printed(launch, section, metric, unit, text.strip(), None))
 

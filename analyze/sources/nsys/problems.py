@@ -9,7 +9,7 @@ from pathlib import Path
 
 from analyze.sources.nsys.capture import parse_number
 from analyze.sources.nsys.open_export import Tables, rows
-from analyze.sources.nsys.rank_processes import Processes, Work, pid_of
+from analyze.sources.nsys.rank_processes import RankProcesses, Work, pid_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Skipped
 from analyze.sources.nsys.unread import unread_tables
 
@@ -26,7 +26,7 @@ _LOSS = re.compile(r"^Error when|^Not all .* collected|dropped|\blost\b|incomple
 """Texts of diagnostics that report lost events, although their severity is only a warning."""
 
 
-def problems_of(tables: Tables, work: Work, processes: Processes, skipped: Skipped) -> Iterator[str]:
+def problems_of(tables: Tables, work: Work, processes: RankProcesses, skipped: Skipped) -> Iterator[str]:
     """Yield a phrase for each thing that is missing, guessed or unusual."""
     if stale := _stale(tables.path):
         yield stale

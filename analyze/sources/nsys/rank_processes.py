@@ -31,7 +31,7 @@ def pid_of(process: int) -> int:
     return (process >> 24) & 0xFFFFFF
 
 
-class Processes(NamedTuple):
+class RankProcesses(NamedTuple):
     """The processes that have a rank."""
 
     ranks: dict[int, int | None]
@@ -40,7 +40,7 @@ class Processes(NamedTuple):
     """Groups of processes that share one GPU and therefore one rank: the device index of each process."""
 
 
-def ranks_of(tables: Tables, work: Work, capture: Capture) -> Processes:
+def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
     """Return the rank of each process that has one. Raises InputError for more processes than a node can have."""
     everyone = {p for counts in work.values() for p in counts}
     with_context = {r["processId"] for r in rows(tables, "TARGET_INFO_CUDA_CONTEXT_INFO", ["processId"])}
@@ -59,10 +59,10 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> Processes:
     first = {p: next(iter(group)) for group in sharing for p in group}
     numbers = {p: n for n, p in enumerate(p for p in chosen if first.get(p, p) == p)}
     if len(numbers) > 1:
-        return Processes({p: numbers[first.get(p, p)] for p in chosen}, sharing)
+        return RankProcesses({p: numbers[first.get(p, p)] for p in chosen}, sharing)
     # Rows without a process (0) belong to the only process.
     rank = capture.place()[0]
-    return Processes(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing)
+    return RankProcesses(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing)
 
 
 def _launching(tables: Tables) -> set[int]:

@@ -4,8 +4,8 @@ Ranks:
 - A process with GPU work is a rank (kernels, copies or fills; if these are lost, a CUDA context and launch calls).
 - The rank of a single process is that of the file (run.json), else that of the environment (`capture.Capture`).
 - Several processes are numbered by process id, the order in which launchers start them. A warning says so.
-- Processes that share one GPU are one rank.
-- Processes without GPU work (torchrun's agent, data loaders, a parent with only a CUDA context) have no rank. Their
+- RankProcesses that share one GPU are one rank.
+- RankProcesses without GPU work (torchrun's agent, data loaders, a parent with only a CUDA context) have no rank. Their
   rows are left out, with a count. In a report without GPU work, every process with rows is a rank.
 
 Times are ns since the session began, exact. Kernel names are those of nsys (`demangledName`), which spells some parts
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.nsys.capture import Capture
@@ -26,8 +26,9 @@ from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.open_export import Tables, open_tables, rows
 from analyze.sources.nsys.problems import problems_of
-from analyze.sources.nsys.rank_processes import Processes, Work, ranks_of
+from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
+from analyze.sources.rank_hint import RankHint
 
 _JOB_VARIABLES = (
     "SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID", "PALS_APID", "PMIX_NAMESPACE", "TORCHELASTIC_RUN_ID",
@@ -64,22 +65,8 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             report.warnings.append(f"{path.name}: {'; '.join(problems)}")
 
 
-class Place(NamedTuple):
-    """The place of an export in its job; None where unknown.
-
-    `rank` and `world_size` count reports: for a report of several `processes` with GPU work, they are the number of the
-    node and the number of nodes. `clock_ns`: time 0 of the export, since 1970.
-    """
-
-    rank: int | None
-    world_size: int | None
-    job: str | None
-    processes: int
-    clock_ns: int | None
-
-
-def read_place(path: Path) -> Place:
-    """Read the place of an export in its job. Reports of one job name the same job. Raises InputError as `read`."""
+def read_rank_hint(path: Path) -> RankHint:
+    """Read what an export says of its rank. Reports of one job name the same job. Raises InputError as `read`."""
     with open_tables(path) as tables:
         capture = Capture(tables)
         clock = next((r["utcEpochNs"] for r in rows(tables, "TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])), None)
@@ -87,16 +74,16 @@ def read_place(path: Path) -> Place:
             clock = None
         rank, world_size = capture.place()
         if rank is None and capture.nodes() is None:
-            return Place(None, None, None, 1, clock)
+            return RankHint(clock_ns=clock)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
         processes = max(1, len(set(ranks_of(tables, work, capture).ranks.values())))
         if processes > 1 or rank is None:
             rank, world_size = capture.nodes() or (rank, world_size)
         job = [capture.environment.get(v, "") for v in _JOB_VARIABLES]
-        return Place(rank, world_size, " ".join(job) if any(job) else None, processes, clock)
+        return RankHint(rank, world_size, " ".join(job) if any(job) else None, processes, clock)
 
 
-def _run_columns(tables: Tables, work: Work, capture: Capture, processes: Processes) -> dict[str, Any]:
+def _run_columns(tables: Tables, work: Work, capture: Capture, processes: RankProcesses) -> dict[str, Any]:
     system = {r["name"]: r["value"] for r in rows(tables, "TARGET_INFO_SYSTEM_ENV", ["name", "value"])}
     columns: dict[str, Any] = {
         "host": system.get("Hostname"),

@@ -41,7 +41,7 @@ _SUMMARIES = {"API calls": "api_summary", "GPU activities": "gpu_summary"}
 Row = dict[str, Any]
 
 
-class Rows:
+class RowBuffer:
     """Collects rows by table and returns them as batches."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class NoUnit(Exception):
     """The unit of a column is unknown."""
 
 
-class Table:
+class LogTable:
     """A table of the log."""
 
     def __init__(self, header: list[str], in_api_calls: bool):
@@ -233,7 +233,7 @@ class PlainSummary:
         return cls._HEADER.match(text) is not None
 
     def row(self, text: str) -> tuple[str, Row | None] | None:
-        """Return table and row of a line, as `Table.row`; None if it is no row. Raises ValueError for a part of one."""
+        """Return table and row of a line, as `LogTable.row`; None if it has none. Raises ValueError for half a row."""
         match = self._ROW.match(text)
         if not match:
             if self._BEGINS_ROW.match(text):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.nvprof.log_tables import DEVICE_INDEX, NoUnit, PlainSummary, Rows, Table, header_of
+from analyze.sources.nvprof.log_tables import DEVICE_INDEX, LogTable, NoUnit, PlainSummary, RowBuffer, header_of
 from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
 
 _BATCH_ROWS = 64 << 10
@@ -64,10 +64,10 @@ class _Log:
     """
 
     def __init__(self, path: Path, report: FileReport):
-        self.rows = Rows()
+        self.rows = RowBuffer()
         self._path, self._report = path, report
         self._lost = LostRows(path, report)
-        self._table: Table | None = None
+        self._table: LogTable | None = None
         self._summary: PlainSummary | None = None
         """The current table if it was printed without --csv."""
         self._plain = self._unified_memory = False
@@ -106,7 +106,7 @@ class _Log:
         cells = csv_cells(text, delimiter)
         if cells is not None and (header := header_of(cells)):
             self._is_nvprof = True
-            self._table, self._summary = Table(header, self._in_api_calls), None
+            self._table, self._summary = LogTable(header, self._in_api_calls), None
         elif self._table is not None and cells is not None and self._table.is_units(cells):
             # A second line of units belongs to a table whose header is missing.
             self._table = self._table if self._table.take_units(cells) else None
