@@ -78,15 +78,17 @@ class Tools:
         limit: int = 50,
         select: list[str] | None = None,
         profiler: str | None = None,
+        filter: str | None = None,
     ) -> str:
         """Answer a question by name.
 
         `params`: its parameters. `by`: columns of `runs` (or rank) to group by, so that runs are told apart. `where`:
         SQL over the columns of `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most
-        200. `select`: only these columns.
+        200. `select`: only these columns. `filter`: SQL over the columns of the answer: only rows for which it holds.
         """
         most = _rows(limit)
-        answer = self._traces.where(where, profiler).query(name, by or (), params, sort, most + 1, select or ())
+        traces = self._traces.where(where, profiler)
+        answer = traces.query(name, by or (), params, sort, most + 1, select or (), filter)
         return _bounded(answer, most)
 
     def run_sql(self, statement: str, where: str | None = None, profiler: str | None = None, limit: int = 50) -> str:
@@ -186,7 +188,7 @@ def _bounded(answer: Result, most: int, nothing: Iterable[str] = (), notes: Iter
         rows.append(shown)
     said = [*answer.notes, *notes, *([] if taken else nothing)]
     if len(rows) < len(taken):
-        said.append(f"cut: there are more than these {len(rows)} rows; narrow with where, select or sort, or sum up")
+        said.append(f"cut: there are more than these {len(rows)} rows; narrow with where, filter or select, or sum up")
     if any(isinstance(v, str) and len(v) > MOST_OF_A_TEXT for row in taken[: len(rows)] for v in row):
         said.append(f"cut: texts end in … after {MOST_OF_A_TEXT} characters")
     units = {c.name: c.unit for c in answer.columns}

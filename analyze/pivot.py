@@ -60,13 +60,13 @@ def pivot(
                 raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
     by = tuple(a for a in axes if a not in own)
-    answer = Engine(stores, replace(selection, by=by, prefer=query.prefer)).query(query, parameters)
+    answer = Engine(stores, replace(selection, by=by, prefer=query.prefer)).query(query, parameters, filter=filter)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")
     if value in rows and not columns:
         raise InputError(f"--value {value}: is one of --rows already; name another column, or say what goes across")
-    cells = _cells(answer, rows, columns, value, filter, what)
+    cells = _cells(answer, rows, columns, value)
     if agg is None:
         _require_single(cells, rows, columns, value)
     across = sorted({c for _, c in cells}, key=_sortable)
@@ -95,19 +95,11 @@ def _instead(query: Query, choices: Mapping[str, str], name: str) -> str:
 Key = tuple[Any, ...]
 
 
-def _cells(
-    answer: Result, rows: Sequence[str], columns: Sequence[str], value: str, filter: str | None, what: str
-) -> dict[tuple[Key, Key], list[Any]]:
-    """Values by row and column, of the rows of the answer that the filter lets through."""
-    names = [c.name for c in answer.columns]
-    found = answer.rows()
-    if filter:
-        from analyze.query.result import row_result
-
-        found = row_result(answer.columns, found, what, filter=filter).rows()
-    at = {n: i for i, n in enumerate(names)}
+def _cells(answer: Result, rows: Sequence[str], columns: Sequence[str], value: str) -> dict[tuple[Key, Key], list[Any]]:
+    """Values by row and column."""
+    at = {c.name: i for i, c in enumerate(answer.columns)}
     cells: dict[tuple[Key, Key], list[Any]] = {}
-    for row in found:
+    for row in answer.rows():
         key = (tuple(_key(row[at[r]]) for r in rows), tuple(_key(row[at[c]]) for c in columns))
         cells.setdefault(key, []).append(row[at[value]])
     return cells

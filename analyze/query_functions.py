@@ -122,7 +122,7 @@ def _docstring(query: Query) -> str:
     lines += ["Parameters", "----------"]
     for p in query.params:
         lines += [f"{p.name} : {p.takes}, default {p.default!r}", f"    {p.doc}"]
-    lines += ["by, sort, limit, select", "    As `AnyTraces.query` takes them.", ""]
+    lines += ["by, sort, limit, select, filter", "    As `AnyTraces.query` takes them.", ""]
     lines += ["Returns", "-------", "Answer", "    With the columns"]
     choices = {p.name: p.default for p in query.params if p.choices}
     lines += ["", *(f"    - {c.name} ({c.unit}): {c.doc}" for c in query.result_columns(choices))]

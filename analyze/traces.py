@@ -106,12 +106,14 @@ class Traces:
         sort: str | None = None,
         limit: int | None = None,
         select: str | Sequence[str] = (),
+        filter: str | None = None,
     ) -> Answer:
         """Answer a query by name (`catalog` lists them); the rows are computed when they are first read.
 
         `by`: columns of `runs` (or `rank`) to group by, as a list or "model,gpus", and what a query's own parameter
         `per` can tell apart (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
-        front for descending. `limit`: at most so many rows. `select`: only these columns, in this order.
+        front for descending. `limit`: at most so many rows. `select`: only these columns, in this order. `filter`:
+        only rows for which this SQL expression over the columns of the result holds.
         """
         from analyze.notebook import Answer
         from analyze.query.data_needs import why_empty
@@ -125,9 +127,9 @@ class Traces:
 
             return draw(answer, engine, given, query, texts, figure=figure, title=title)
 
-        answer = Answer(engine.query(query, texts, sort, limit, as_names(select)), draw)
+        answer = Answer(engine.query(query, texts, sort, limit, as_names(select), filter=filter), draw)
         if limit != 0:
-            answer.why = lambda: why_empty(engine, query, texts)
+            answer.why = lambda: why_empty(engine, query, texts, filter)
         runs = len(engine.run_ids)
         if query.mixes(by, runs, [c.name for c in answer.columns]):
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"

@@ -73,9 +73,13 @@ def test_tools_match_the_api_and_errors_are_sentences() -> None:
         assert [dict(zip(answer["columns"], row, strict=True)) for row in answer["rows"]] == expected
         assert answer["columns"]["total_ns"] == "ns"
         assert answer["notes"] == [
-            "cut: there are more than these 3 rows; narrow with where, select or sort, or sum up"
+            "cut: there are more than these 3 rows; narrow with where, filter or select, or sum up"
         ]
 
+        _, text = await ask("run_query", name="kernel-share", filter="calls = 4 AND name LIKE '%softmax%'")
+        assert json.loads(text)["rows"] == [
+            list(row) for row in traces.query("kernel-share").rows() if "softmax" in row[0] and row[1] == 4
+        ]
         _, text = await ask("run_sql", statement="SELECT rank, count(*) AS n FROM kernels GROUP BY rank ORDER BY rank")
         assert json.loads(text)["rows"] == [
             list(r.values())

@@ -58,6 +58,7 @@ def test_parameter_that_is_not_utf8_is_one_sentence(query: str, name: str) -> No
     [
         (["query", "metrics", "-p", f"metric={BYTE}"], "metric must be valid UTF-8"),
         (["query", "kernel-share", "--where", BYTE], r"--where '\udcff': not valid UTF-8"),
+        (["query", "kernel-share", "--filter", BYTE], r"--filter '\udcff': not valid UTF-8"),
         (
             ["pivot", "kernel-share", "--rows", "name", "--value", "calls", "--filter", BYTE],
             r"'\udcff': not valid UTF-8",

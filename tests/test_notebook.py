@@ -326,7 +326,7 @@ def test_every_query_is_a_function() -> None:
         assert getattr(questions, name.replace("-", "_")).__doc__ == function.__doc__
         signature = inspect.signature(function)
         own = {p.name: p for p in query.params}
-        assert set(signature.parameters) == {*own, "by", "sort", "limit", "select"}
+        assert set(signature.parameters) == {*own, "by", "sort", "limit", "select", "filter"}
         assert inspect.getdoc(function).startswith(query.question)
         for p in own.values():
             made = signature.parameters[p.name]

@@ -151,6 +151,10 @@ def test_query_page_shows_its_rows(server: Server) -> None:
     assert "/query/kernel-durations?run=" in answer
     only = server.ask(f"/query/breakdown?run={DDP}&window=step&is.step=3&is.rank=1&part=answer").text
     assert words(only).count("Table: 1 row") == 1
+    few = server.ask(f"/query/breakdown?run={DDP}&window=step&part=answer&" + urlencode({"filter": "step = 3"})).text
+    assert words(few).count("Table: 2 rows") == 1 and "--filter 'step = 3'" in unescape(words(few))
+    bad = server.ask(f"/query/breakdown?run={DDP}&part=answer&" + urlencode({"filter": "colour = 3"}))
+    assert bad.status == 400 and "--filter" in bad.text and "the result has" in bad.text
     grouped = server.ask("/query/gpu-busy?by=gpus&part=answer").text
     # A row of a group leads on with that group alone.
     assert "where=gpus+%3D+2" in grouped
@@ -165,6 +169,8 @@ def test_answers_as_files(server: Server) -> None:
     assert pq.read_table(BytesIO(server.ask(f"/query/steps.parquet?run={DDP}").body)).to_pylist() == expected
     csv = server.ask(f"/query/steps.csv?run={DDP}&is.rank=1").text.splitlines()
     assert len(csv) == 1 + sum(r["rank"] == 1 for r in expected)
+    csv = server.ask(f"/query/steps.csv?run={DDP}&" + urlencode({"filter": "step = 3"})).text.splitlines()
+    assert len(csv) == 1 + sum(r["step"] == 3 for r in expected)
     assert server.ask("/query/steps.xlsx").status == 400
     rows = server.sql("SELECT 7 AS a", form="csv")
     assert rows.text == "a\n7\n" and "rows.csv" in rows.headers["content-disposition"]

@@ -199,6 +199,7 @@ def test_where_filter_and_compare_take_one_expression(place: Place) -> None:
         refused(lambda a=attack: traces.where(a).sql("SELECT 1").arrow(), attack)  # type: ignore[misc]
         refused(lambda a=attack: traces.where(a).query("kernel-share").arrow(), attack)  # type: ignore[misc]
         refused(lambda a=attack: traces.pivot("kernel-share", ["name"], "calls", filter=a).arrow(), attack)  # type: ignore[misc]
+        refused(lambda a=attack: traces.query("kernel-share", filter=a).arrow(), attack)  # type: ignore[misc]
         refused(lambda a=attack: analyze.compare(traces, traces, where_a=a), attack)  # type: ignore[misc]
         assert place.content() == place.before, attack
 

@@ -8,6 +8,7 @@ import typer
 
 from analyze.cli import completion
 from analyze.cli.shared_options import (
+    Filter,
     Format,
     Output,
     Params,
@@ -33,7 +34,7 @@ def pivot(
     agg: Annotated[
         str | None, typer.Option("--agg", help="Combine several values of a cell: sum, avg, min or max.")
     ] = None,
-    filter: Annotated[str | None, typer.Option("--filter", help="Filter rows of the query's result (SQL).")] = None,
+    filter: Filter = None,
     where: Where = None,
     profiler: Profiler = None,
     param: Params = None,

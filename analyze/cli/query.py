@@ -11,6 +11,7 @@ import analyze
 from analyze.cli import completion, listings, terminal
 from analyze.cli.shared_options import (
     BY,
+    Filter,
     Format,
     Limit,
     Output,
@@ -56,6 +57,7 @@ def query(
         ),
     ] = None,
     limit: Limit = None,
+    filter: Filter = None,
     select: Annotated[
         str,
         typer.Option(
@@ -75,7 +77,7 @@ def query(
     if name is None:
         asked = {
             "--by": by, "--where": where, "--profiler": profiler, "--param": param, "--sort": sort,
-            "--limit": limit is not None, "--select": select, "--explain": explain,
+            "--limit": limit is not None, "--filter": filter, "--select": select, "--explain": explain,
         }  # fmt: skip
         if given := [option for option, value in asked.items() if value]:
             raise InputError(f"query: {given[0]} needs the name of a query; `analyze query` lists them")
@@ -94,7 +96,7 @@ def query(
         raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
     traces = open_traces(paths, where, profiler, queries)
     print_answer(
-        traces.query(name, by, params, sort, limit, select),
+        traces.query(name, by, params, sort, limit, select, filter),
         form,
         output,
         wide,

@@ -52,6 +52,10 @@ Output = Annotated[
 ]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, also empty ones.")]
 Where = Annotated[str | None, typer.Option("--where", help="Filter runs and ranks (SQL), for example: rank = 0.")]
+Filter = Annotated[
+    str | None,
+    typer.Option("--filter", help="Filter the rows of the result (SQL), for example: total_ms > 1."),
+]
 BY = (
     "Group by columns of the table `runs`, by rank or node, for example model,batch_size. Queries about communication "
     "can also group by dimension, group and scope."

@@ -25,6 +25,8 @@ class AnswerOptions(NamedTuple):
     """Columns, in this order."""
     only: Mapping[str, str] = {}
     """Texts of columns, which rows have."""
+    filter: str | None = None
+    """A user's SQL expression over the columns, which holds for rows."""
 
     def names(self, names: Sequence[str]) -> list[str]:
         """Return the selected columns, in order."""

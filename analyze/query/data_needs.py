@@ -260,7 +260,7 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
     return not all(any(map(there, group)) for group in needs_of(query, params).groups)
 
 
-def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
+def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: str | None = None) -> str:
     """Return why an answer has no rows, as a phrase."""
     if not engine.run_ids:
         return NO_RUN
@@ -272,6 +272,8 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str]) -> str:
             return f"no {missing.words} in what was read; {unread}"
         without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]
         return f"the recording has {' and '.join(without)} (recorded by: {recorded})"
+    if filter and engine.query(query, dict(params), limit=1).rows():
+        return f"--filter {filter!r} holds for no row"
     if "metric" in params and "hardware metrics" in needs.names:
         return f"no metric matches {params['metric']!r}; {_metrics(engine, params['metric'])}"
     given = [f"{name}={value}" for name, value in params.items()]

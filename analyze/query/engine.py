@@ -17,6 +17,7 @@ from analyze.query.blocks import BlockPart, blocks, check_declared, defining, pa
 from analyze.query.bound_query import AnswerOptions, BoundQuery, whole_limit
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
+from analyze.query.filtered_rows import FilteredRows
 from analyze.query.guessed_units import guess_unit
 from analyze.query.profiler_share import profiler_note
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
@@ -123,21 +124,35 @@ class Engine:
         limit: int | None = None,
         select: Sequence[str] = (),
         only: Mapping[str, str] | None = None,
+        filter: str | None = None,
     ) -> Result:
         """Answer a query. `select`: only these columns, in this order. `only`: rows with these values.
+
+        `filter`: rows for which this SQL expression over the columns holds.
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
         bound = BoundQuery(query, params or {}, self.selection.by)
-        options = AnswerOptions(sort, whole_limit(limit), tuple(select), only or {})
+        options = AnswerOptions(sort, whole_limit(limit), tuple(select), only or {}, filter)
         bound.check(options)
         with self.reading():
-            result = self._result(bound, options, f"query {query.name}")
+            result = self._filtered(bound, options, f"query {query.name}")
         columns = bound.columns(options)
-        note = "; ".join(filter(None, (self.note, profiler_note(self, query.disturbed))))
+        note = "; ".join(n for n in (self.note, profiler_note(self, query.disturbed)) if n)
         answer = Result(columns, result, f"query {query.name}", self._database, note, self.reading)
         answer.main = bound.main(options)
         return answer
+
+    def _filtered(
+        self, bound: BoundQuery, options: AnswerOptions, what: str
+    ) -> duckdb.DuckDBPyRelation | Statement | ProcessRows | FilteredRows:
+        """Return what computes the rows of a query for which the filter holds."""
+        if not options.filter:
+            return self._result(bound, options, what)
+        every = options._replace(filter=None, select=(), limit=None)
+        columns = bound.columns(every)
+        names = options.names([c.name for c in columns])
+        return FilteredRows(self._result(bound, every, what), columns, options.filter, names, options.limit)
 
     def _result(
         self, bound: BoundQuery, options: AnswerOptions, what: str

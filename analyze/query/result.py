@@ -13,10 +13,11 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.bound_query import whole_limit
 from analyze.query.databases import empty_database
+from analyze.query.filtered_rows import FilteredRows
 from analyze.query.literals import identifier
 from analyze.query.portable_types import distinct, plain
 from analyze.query.query_files import ResultColumn
-from analyze.query.sql_checks import check_expression, failure, one_select, sentence
+from analyze.query.sql_checks import failure
 from analyze.query.sql_process import FirstRows, ProcessRows
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Result:
     def __init__(
         self,
         columns: tuple[ResultColumn, ...],
-        result: duckdb.DuckDBPyRelation | Statement | ProcessRows | FirstRows,
+        result: duckdb.DuckDBPyRelation | Statement | ProcessRows | FirstRows | FilteredRows,
         what: str,
         owner: object,
         note: str = "",
@@ -80,7 +81,7 @@ class Result:
         self.main: tuple[str, ...] = ()
         """Names of the columns that a table shows first where not all have room; empty for all."""
         self._taking = taking  # is entered while rows are taken
-        self._result = result if isinstance(result, Statement | ProcessRows | FirstRows) else plain(result)
+        self._result = plain(result) if isinstance(result, duckdb.DuckDBPyRelation) else result
         self._what = what
         self.count: int | None = None
         """How many rows were taken; None before."""
@@ -141,32 +142,24 @@ def row_result(
     what: str,
     sort: str | None = None,
     limit: int | None = None,
-    filter: str | None = None,
 ) -> Result:
-    """The rows as an Result. `sort`: columns, `-` in front for descending; without it the rows keep their order.
+    """The rows as a Result. `sort`: columns, `-` in front for descending; without it the rows keep their order.
 
-    `filter`: SQL over the columns. `what` names the command in errors. Raises InputError for a sort column that is not
-    there or a filter that DuckDB rejects.
+    `what` names the command in errors. Raises InputError for a sort column that is not there.
     """
     most = whole_limit(limit)
-    # Names are whatever a recording has, as in `name=...`: only a filter reads them.
+    # Names are whatever a recording has, as in `name=...`.
     shown = [c.name for c in columns]
-    inside = distinct(["_at", *shown], str.lower)[1:] if filter else [f"c{i}" for i in range(len(shown))]
+    inside = [f"c{i}" for i in range(len(shown))]
     held = [replace(c, name=name) for c, name in zip(columns, inside, strict=True)]
     names = dict(zip(shown, inside, strict=True))
     order = [] if sort is None else [_term(t.strip(), names, what) for t in sort.split(",") if t.strip()]
     connection = empty_database()
     at = ResultColumn("_at", "count", "")
     create_table(connection, "answer", [at, *held], [(i, *r) for i, r in enumerate(rows)])
-    if filter:
-        check_expression(connection, filter, f"{what}: --filter {filter!r}")
-    sql = "SELECT * EXCLUDE (_at) FROM answer" + (f" WHERE (\n{filter}\n)" if filter else "")
-    sql += f" ORDER BY {', '.join([*order, '_at'])}" + ("" if most is None else f" LIMIT {most}")
-    try:
-        result = connection.sql(one_select(sql, what))
-    except duckdb.Error as e:
-        raise InputError(f"{what}: --filter {filter!r}: {sentence(e)}") from e
-    return Result(tuple(columns), result, what, connection)
+    sql = f"SELECT * EXCLUDE (_at) FROM answer ORDER BY {', '.join([*order, '_at'])}"
+    sql += "" if most is None else f" LIMIT {most}"
+    return Result(tuple(columns), connection.sql(sql), what, connection)
 
 
 def create_table(

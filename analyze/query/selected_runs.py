@@ -143,6 +143,9 @@ class SelectedRuns:
                 select = one_select(f"SELECT run_id, rank FROM selected WHERE (\n{where}\n) IS TRUE", what)
                 try:
                     left &= set(apart.execute(select).fetchall())
+                except duckdb.BinderException as e:
+                    other = "--where filters runs and ranks; query --filter filters the rows of a result"
+                    raise InputError(f"{what}: {sentence(e)}; {other}") from e
                 except duckdb.Error as e:
                     raise InputError(f"{what}: {sentence(e)}") from e
         self._leave_out(

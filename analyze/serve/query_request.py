@@ -23,7 +23,7 @@ MOST_SAVED_BYTES = 256_000_000
 """Limit of an answer as a file."""
 FORMS = {"csv": "text/csv", "json": "application/json", "parquet": "application/vnd.apache.parquet"}
 
-_OPTIONS = ("run", "where", "profiler", "by", "sort", "rows", "part")
+_OPTIONS = ("run", "where", "profiler", "by", "filter", "sort", "rows", "part")
 """Parameters of addresses that are not parameters of the query."""
 
 
@@ -35,6 +35,7 @@ class QueryRequest:
     selection: PageSelection
     params: dict[str, str]
     by: tuple[str, ...]
+    filter: str
     sort: str
     rows: int
     only: dict[str, str]
@@ -57,7 +58,8 @@ class QueryRequest:
         if not rows.isdecimal() or not 1 <= int(rows) <= MOST_SHOWN_ROWS:
             raise InputError(f"rows must be from 1 to {MOST_SHOWN_ROWS:,}, not {rows!r}")
         only = {k.removeprefix(ONLY): v for k, v in given.items() if k.startswith(ONLY)}
-        return cls(query, PageSelection.of(given), params, by, given.get("sort", "").strip(), int(rows), only)
+        filter, sort = given.get("filter", "").strip(), given.get("sort", "").strip()
+        return cls(query, PageSelection.of(given), params, by, filter, sort, int(rows), only)
 
     def value(self, name: str) -> str:
         """Return the value of a parameter."""

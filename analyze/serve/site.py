@@ -217,7 +217,9 @@ class Site:
         asked = QueryRequest.of(query, given)
         selection, params, by = asked.selection, asked.params, asked.by
         with self._engine(self._selected(asked)) as engine:
-            answer = engine.query(query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only)
+            answer = engine.query(
+                query, params, asked.sort or None, MOST_DRAWN_ROWS + 1, only=asked.only, filter=asked.filter
+            )
             rows = Rows.of(answer)
             notes = [answer.note] if answer.note else []
             if len(rows.rows) > MOST_DRAWN_ROWS:
@@ -225,9 +227,8 @@ class Site:
                 notes.append(f"Showing the first {MOST_DRAWN_ROWS:,} rows; there are more.")
             if not rows.rows:
                 nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
-                notes.append(
-                    "No rows: " + (f"none with {nothing}." if asked.only else why_empty(engine, query, params))
-                )
+                why = f"none with {nothing}." if asked.only else why_empty(engine, query, params, asked.filter)
+                notes.append(f"No rows: {why}")
             elif query.mixes(by, len(engine.run_ids), [c.name for c in rows.columns]):
                 notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
             sql = filled_sql(query, params)
@@ -249,13 +250,14 @@ class Site:
         query = find(name, self._folders)
         asked = QueryRequest.of(query, given)
         with self._engine(self._selected(asked)) as engine:
-            answer = engine.query(query, asked.params, asked.sort or None, only=asked.only)
+            answer = engine.query(query, asked.params, asked.sort or None, only=asked.only, filter=asked.filter)
             return saved(answer, form, str(self.folder), f"write it with {self._command(asked)} -o {query.name}.{form}")
 
     def _command(self, asked: QueryRequest) -> str:
         """The command line that answers the same."""
         text = command_line("query", asked.query.name, self._paths, asked.params, self._selected(asked))
-        return text + (f" --sort {in_shell(asked.sort)}" if asked.sort else "")
+        options = (("--filter", asked.filter), ("--sort", asked.sort))
+        return text + "".join(f" {option} {in_shell(value)}" for option, value in options if value)
 
     # --- SQL ------------------------------------------------------------------------------------------------------
 
