@@ -103,11 +103,15 @@ def _check_combination(o: RunOptions, label: Callable[[str], str]) -> None:
     output_folder(o.output, label("output"))
     if o.undisturbed and o.warmup < 2:
         fail("undisturbed", "needs --warmup 2 or more: one step before them, and one after with the profiler on")
+    if o.gpu_steps and not o.warmup:
+        fail("gpu_steps", "needs --warmup 1 or more: the recorder of the GPU starts in a warm-up step")
+    if "gpu" in o.profiler and (o.gpu_steps == 0 or not o.warmup):
+        fail("profiler", "gpu needs --gpu-steps and --warmup of 1 or more")
     if o.job is not None and not is_run_id(o.job):
         fail("job", f"{o.job!r} cannot name a folder")
     if o.job is not None and not o.program:
         fail("job", "needs a program of your own after --; the built-in workload runs on one node")
-    step = o.profiling.get("step_function")
+    step = o.step_function
     if step is not None and not o.program:
         fail("step_function", "needs a program of your own after --")
     if step is not None and not re.fullmatch(r"[\w.]+:[\w.]+", step):
@@ -162,6 +166,8 @@ def resolve(options: RunOptions) -> RunOptions:
     """Fill in what depends on the node (device) and check what depends on it. Raises InputError."""
     device = options.device or ("cuda" if has_gpu() else "cpu")
     resolved = msgspec.structs.replace(options, device=device)
+    if device == "cpu" and "gpu" in options.profiler:
+        raise InputError("--profiler gpu: there is no GPU to record; `collect doctor` checks the driver")
     if options.program:
         return resolved
     if device == "cpu":

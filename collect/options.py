@@ -12,7 +12,7 @@ import msgspec
 from schemas.option_declaration import Option
 from schemas.workload import Workload
 
-RECORDING = "Recording"
+RECORDING, PROGRAM = "Recording", "A program of your own"
 
 
 class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,6 +25,15 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         int | None,
         Option(
             "Steps to time before the profiler starts, to measure its overhead. Default: as many as --steps.",
+            RECORDING,
+            least=0,
+        ),
+    ] = None
+    gpu_steps: Annotated[
+        int | None,
+        Option(
+            "Steps to record GPU only (kernels, copies and fills), which hardly slows a program down, before all else "
+            "is recorded under torch. Default: as many as --steps on a GPU; 0: none.",
             RECORDING,
             least=0,
         ),
@@ -56,6 +65,32 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         Option("Keep the .nsys-rep and .ncu-rep next to their exports; they contain the whole environment.", RECORDING),
     ] = False
 
+    step_function: Annotated[
+        str | None,
+        Option(
+            "The function of a program whose calls are its steps, as MODULE:FUNCTION or MODULE:CLASS.METHOD; "
+            "torch.nn:Module.__call__ counts outermost calls of modules. Default: steps of the first optimizer.",
+            PROGRAM,
+        ),
+    ] = None
+    max_events: Annotated[
+        int | None,
+        Option(
+            "End a recording after about this many events; the program goes on. Default: 100000 without steps, 1000000 "
+            "in steps.",
+            PROGRAM,
+            least=1,
+        ),
+    ] = None
+    seconds: Annotated[
+        int,
+        Option(
+            "End a recording after this time; the program goes on. Begins anew at the first call of a module.",
+            PROGRAM,
+            least=1,
+        ),
+    ] = 60
+
     profiling: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the profilers, by name, as far as they were set; each profiler takes its own."""
     program: tuple[str, ...] = ()
@@ -68,9 +103,9 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def undisturbed_steps(self) -> range:
-        """Steps, counted from 0, that are timed before the profiler starts.
+        """Steps, counted from 0, that are timed before a recorder starts.
 
-        They precede the last warm-up step, in which the profiler already runs. There are none unless a step before them
+        They precede the last warm-up step, in which the recorder already runs. There are none unless a step before them
         warms the program up, and none if nothing is recorded.
         """
         before = self.warmup - 1
@@ -79,11 +114,26 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         return range(before, before + (self.steps if self.undisturbed is None else self.undisturbed))
 
     @property
-    def first_profiled(self) -> int:
-        """The first profiled step, counted from 0; warm-up and undisturbed steps precede it."""
-        return self.warmup + len(self.undisturbed_steps)
+    def gpu_only_steps(self) -> int:
+        """Number of steps to record GPU only; 0 without a GPU, or without a step before them."""
+        if self.device != "cuda" or not self.warmup:
+            return 0
+        return self.steps if self.gpu_steps is None else self.gpu_steps
 
     @property
-    def all_steps(self) -> int:
-        """Steps of a pass: warm-up, undisturbed and profiled ones."""
-        return self.first_profiled + self.steps
+    def gpu_block_steps(self) -> int:
+        """Number of steps that each pass of several blocks records GPU only; 0 if they are a pass of their own."""
+        return self.gpu_only_steps if "torch" in self.profiler and "gpu" not in self.profiler else 0
+
+    @property
+    def first_profiled(self) -> int:
+        """The first step, counted from 0, that a profiler records in a pass; the other blocks precede it.
+
+        It is the same for all profilers, so that they record the same steps.
+        """
+        gpu_block = self.gpu_block_steps
+        return self.warmup + len(self.undisturbed_steps) + (gpu_block + 1 if gpu_block else 0)
+
+    def profiled_steps(self, profiler: str) -> int:
+        """Number of steps that a profiler records in its pass."""
+        return self.gpu_only_steps if profiler == "gpu" else self.steps

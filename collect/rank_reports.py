@@ -16,6 +16,24 @@ import msgspec
 from schemas.files import part_file
 
 
+class BlockReport(msgspec.Struct, kw_only=True):
+    """How one block of steps was recorded, or the whole of a program: see schemas.manifest.RankRecording."""
+
+    kind: str
+    """collect.injected.blocks: undisturbed, gpu or full."""
+    counted_steps: int | None = None
+    warmed_up: bool | None = None
+    aligned: bool | None = None
+    note: str | None = None
+    ended_after: str | None = None
+    recorder: str | None = None
+    """The package that recorded it."""
+    steps: list[tuple[int, int]] = []
+    """(step number, ns) of each timed step."""
+    step_ns: int | None = None
+    unlike_step: str | None = None
+
+
 class RankReport(msgspec.Struct, kw_only=True):
     """How one process ended. A killed process leaves no report."""
 
@@ -28,23 +46,18 @@ class RankReport(msgspec.Struct, kw_only=True):
     """The input was bad: nothing ran."""
     when: float = 0.0
     """Seconds since the epoch; tells the first failure from those it caused."""
-    counted_steps: int | None = None
-    """Profiled steps that the process finished."""
     world_size: int | None = None
     """Processes of its job, as an attached process knows it."""
-    warmed_up: bool | None = None
-    aligned: bool | None = None
-    note: str | None = None
-    ended_after: str | None = None
-    """How the recording of an attached process began and ended: schemas.manifest.RankRecording."""
-    undisturbed_step_ns: int | None = None
-    recorded_step_ns: int | None = None
-    unlike_step: str | None = None
-    """Step times, as in RankRecording."""
+    blocks: list[BlockReport] = []
+    """What was recorded, in order."""
     gpus: dict[str, int] = {}
     """UUID as NVML writes it and CUDA's index of the GPUs that it used."""
     facts: dict[str, Any] = {}
     """torch_facts() and the model's image size, from one rank."""
+
+    def block(self, kind: str) -> BlockReport | None:
+        """The first block of this kind, or None."""
+        return next((b for b in self.blocks if b.kind == kind), None)
 
 
 class AttachedReport(RankReport, kw_only=True):
@@ -68,9 +81,6 @@ class AttachedReport(RankReport, kw_only=True):
     """Seconds since the epoch when it imported torch."""
     stem: str = ""
     """Beginning of its files' names until its rank is assigned; empty if it recorded nothing."""
-    undisturbed_steps: list[tuple[int, int]] = []
-    recorded_steps: list[tuple[int, int]] = []
-    """(step number, ns) of each timed step."""
 
 
 def write_report(scratch: Path, report: RankReport) -> None:

@@ -8,11 +8,13 @@ imports torchvision.
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
+from collect.injected.blocks import UNDISTURBED
 from collect.rank_reports import AttachedReport, RankReport
 from schemas.files import part_file
 
@@ -32,8 +34,10 @@ class Assigned:
     """What was discarded, in one sentence."""
 
 
-def assign_ranks(reports: list[RankReport], folder: Path) -> Assigned:
-    """Find the ranks, rename their files in `folder` to rank-N.*, remove those of no rank, and write step times.
+def assign_ranks(reports: list[RankReport], folders: Mapping[str, Path]) -> Assigned:
+    """Find the ranks, rename their files to rank-N.*, remove those of no rank, and write step times.
+
+    `folders` has the files of each kind of block.
 
     1. Only processes that did most count: stepped, else called modules. Members of their job count with them.
     2. Of several jobs the one with most ranks counts, of those the last.
@@ -55,12 +59,14 @@ def assign_ranks(reports: list[RankReport], folder: Path) -> Assigned:
     else:
         ranked, separate = _one_by_one(candidates)
     for report in ranked:
-        move_files(report, folder, folder)
+        for kind, folder in folders.items():
+            move_files(report, kind, folder, folder)
     kept = {r.stem for r in (*ranked, *separate)}
     discarded = [r for r in recorded if r.stem not in kept]
     for report in discarded:
-        for path in folder.glob(f"{report.stem}.*"):
-            path.unlink()
+        for folder in folders.values():
+            for path in folder.glob(f"{report.stem}.*"):
+                path.unlink()
     job = ranked[0].job if ranked else None
     # What failed elsewhere, in an earlier attempt or a smoke test, is no failure of what was recorded.
     unrecorded = [r for r in attached if not r.stem]
@@ -70,11 +76,11 @@ def assign_ranks(reports: list[RankReport], folder: Path) -> Assigned:
     return Assigned([*others, *failed, *ranked], separate, _note(discarded, job, elsewhere))
 
 
-def move_files(report: AttachedReport, source: Path, target: Path) -> None:
-    """Rename the files of a process to rank-N.*, and write its step times. Raises OSError."""
+def move_files(report: AttachedReport, kind: str, source: Path, target: Path) -> None:
+    """Rename the files of a process's block to rank-N.*, and write its step times. Raises OSError."""
     for path in sorted(source.glob(f"{report.stem}.*")):
         path.rename(target / path.name.replace(report.stem, f"rank-{report.rank}", 1))
-    _write_step_times(report, target)
+    _write_step_times(report, kind, target)
 
 
 def _ranks_of_largest_job(recorded: list[AttachedReport]) -> list[AttachedReport]:
@@ -103,17 +109,19 @@ def _one_by_one(recorded: list[AttachedReport]) -> tuple[list[AttachedReport], l
     return ordered[:1], ordered[1:]
 
 
-def _write_step_times(report: AttachedReport, folder: Path) -> None:
-    """Write rank-N.step_metrics.csv, if any step was timed."""
-    blocks = (("true", report.undisturbed_steps), ("false", report.recorded_steps))
-    if not any(steps for _, steps in blocks):
+def _write_step_times(report: AttachedReport, kind: str, folder: Path) -> None:
+    """Write rank-N.step_metrics.csv of a recorded block, with the undisturbed steps, if any step was timed."""
+    blocks = {UNDISTURBED: report.block(UNDISTURBED), kind: report.block(kind)}
+    if not blocks[kind] or not any(block.steps for block in blocks.values() if block):
         return
     path = folder / f"rank-{report.rank}.step_metrics.csv"
     with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")
         out.writerow(STEP_TIMES_COLUMNS)
-        for undisturbed, steps in blocks:
-            out.writerows((report.rank, step, undisturbed, undisturbed, f"{ns / 1e9:.9f}") for step, ns in steps)
+        for name, block in blocks.items():
+            flag = "true" if name == UNDISTURBED else "false"
+            steps = block.steps if block else []
+            out.writerows((report.rank, step, flag, flag, f"{ns / 1e9:.9f}") for step, ns in steps)
 
 
 def _note(discarded: list[AttachedReport], job: str | None, elsewhere: list[str]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,15 @@ from rich.console import Console
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.gpu_sampler import sampling, write_rank_samples
+from collect.injected.blocks import UNDISTURBED
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
 from collect.pass_progress import PassProgress
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler, list_files
-from collect.rank_reports import AttachedReport, RankReport, read_exit_codes, read_reports
+from collect.profilers.gpu import GpuProfiler
+from collect.rank_reports import AttachedReport, BlockReport, RankReport, read_exit_codes, read_reports
 from collect.ranks import assign_ranks, move_files
 from collect.run_command import Signals, left_behind, run_logged
 from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
@@ -38,6 +41,10 @@ LOG_NAME = "log.txt"
 NO_STEPS = (
     "torch: --steps and --warmup did not apply, since no optimizer stepped: the program was recorded whole; "
     "--step-function MODULE:FUNCTION says what a step is"
+)
+NOT_TIMED = (
+    "none: no steps were timed: the program took too few, or no optimizer stepped; --step-function MODULE:FUNCTION "
+    "says what a step is"
 )
 GPU_SAMPLES = "gpu-samples.csv"
 """The node's samples in the scratch folder."""
@@ -70,6 +77,8 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
         raise InputError(f"the program {options.program[0]!r} is not on PATH or is not executable")
     if requested_device is None and options.device == "cpu" and not options.program:
         _print(console, "note: torch finds no usable GPU: training on the CPU (`collect doctor` says what is missing)")
+    if options.gpu_steps and options.device == "cpu":
+        _print(console, "note: --gpu-steps: there is no GPU, so no steps are recorded GPU only")
     if options.program and options.job is None:
         options = msgspec.structs.replace(options, job=slurm_job(os.environ))
     folder = RunFolder.create(options, command)
@@ -105,10 +114,13 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     code = INTERRUPTED if interrupted else 1 if failed else 0
     if options.program and not interrupted:
         code = next((_shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
-    notes = [note for p in manifest.passes for note in (bound_note(p), unlike_note(p), slowdown_note(p)) if note]
+    notes = [note for p in manifest.passes for note in (bound_note(p), unlike_note(p)) if note]
+    notes += filter(None, [overhead_note(manifest.passes)])
     recorded = [r for p in manifest.passes for r in p.ranks]
     if options.program and recorded and not _has_default_steps(options) and not any(r.counted_steps for r in recorded):
         notes.append(NO_STEPS)
+    if options.program and any(p.profiler == "none" and not p.ranks for p in manifest.passes):
+        notes.append(NOT_TIMED)
     return RunResult(
         folder.path, code, manifest.reason, tuple(notes), folder.path.parent if manifest.job else folder.path
     )
@@ -124,19 +136,26 @@ def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def slowdown_note(done: Pass) -> str | None:
-    """The profiler's overhead on the rank that it slowed down most; None where it is small or unknown."""
-    if {f.kind for f in done.files} <= set(EVERY_PASS.values()):
+def overhead_note(passes: list[Pass]) -> str | None:
+    """How much longer a step takes in each recording, on the rank that it slowed down most; None where that is little.
+
+    One line for all passes whose steps were timed undisturbed in the same process.
+    """
+    found: list[tuple[Pass, RankRecording]] = []
+    for done in passes:
+        slowest = max((r for r in done.ranks if r.slowdown), key=lambda r: r.slowdown or 0, default=None)
+        if slowest is not None and not {f.kind for f in done.files} <= set(EVERY_PASS.values()):
+            found.append((done, slowest))
+    if all((rank.slowdown or 0) <= SLOWDOWN_NOTE for _, rank in found):
         return None
-    slowest = max((r for r in done.ranks if r.slowdown), key=lambda r: r.slowdown or 0, default=None)
-    if slowest is None or (slowest.slowdown or 0) <= SLOWDOWN_NOTE:
-        return None
-    recorded_ms, undisturbed_ms = ((ns or 0) / 1e6 for ns in (slowest.recorded_step_ns, slowest.undisturbed_step_ns))
-    can_record_less = any(done.options.get(what) for what in ("shapes", "memory", "stacks", "flops"))
-    return (
-        f"{done.profiler}: a recorded step takes {slowest.slowdown:.2f} times as long as an undisturbed one: "
-        f"{recorded_ms:,.3f} ms instead of {undisturbed_ms:,.3f} ms"
-        + ("; --detail light has less overhead" if can_record_less else "")
+    parts = []
+    for done, rank in found:
+        recorded_ms, undisturbed_ms = ((ns or 0) / 1e6 for ns in (rank.recorded_step_ns, rank.undisturbed_step_ns))
+        name = "GPU only" if done.profiler == GpuProfiler.name else done.profiler
+        parts.append(f"{name} {rank.slowdown:.2f} ({recorded_ms:,.3f} instead of {undisturbed_ms:,.3f} ms)")
+    can_record_less = any(p.options.get(what) for p, _ in found for what in ("shapes", "memory", "stacks", "flops"))
+    return f"recorded over undisturbed step time: {', '.join(parts)}" + (
+        "; --detail light has less overhead" if can_record_less else ""
     )
 
 
@@ -169,33 +188,60 @@ def _run_pass(
     profiler: Profiler[Any], options: RunOptions, folder: RunFolder, console: Console, signals: Signals
 ) -> bool:
     """Run one pass and write into the manifest how it went. Return whether bad input prevented its start."""
-    path = folder.path / profiler.name
-    done = Pass(profiler=profiler.name, start=utc_now())
+    passes = {one.kind: _Pass.of(one, folder) for one in [*profiler.other_passes(), profiler]}
+    done = passes[profiler.kind].done
     folder.manifest.passes.append(done)
     bad_input = False
     shared = folder.path.resolve() if reaches_nodes(options.program) else None
     with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=shared, ignore_cleanup_errors=True) as scratch:
         try:
-            path.mkdir(mode=0o700)
+            for one in passes.values():
+                one.path.mkdir(mode=0o700)
             folder.save()
             for note in [*_steps_note(profiler, options), *profiler.prepare()]:
                 _print(console, note)
-            bad_input = _execute(profiler, options, folder, done, Path(scratch), console, signals)
+            bad_input = _execute(profiler, options, folder, passes, Path(scratch), console, signals)
         except ReportedError as e:
             done.reason = str(e)
         except OSError as e:
             done.reason = os_sentence(e)
     if signals.count and (done.reason or not options.program):
         done.reason = signals.reason
-    done.options = profiler.record()
-    done.end = utc_now()
     done.status = "failed" if done.reason else "done"
-    if path.is_dir():
-        remove_unfinished(path)
-        remove_access_of_others(path)
-        done.files = list_files(folder.path, path, profiler.kinds)
+    for one in passes.values():
+        if one.done is not done:
+            if not one.done.ranks:
+                with suppress(OSError):
+                    one.path.rmdir()
+                continue
+            one.done.status, one.done.command, one.done.exit_code = "done", done.command, done.exit_code
+            folder.manifest.passes.insert(-1, one.done)
+        one.finish(folder.path)
     folder.save()
     return bad_input
+
+
+@dataclass
+class _Pass:
+    """A pass, its profiler and its folder."""
+
+    profiler: Profiler[Any]
+    done: Pass
+    path: Path
+
+    @classmethod
+    def of(cls, profiler: Profiler[Any], folder: RunFolder) -> _Pass:
+        """Begin a pass."""
+        return cls(profiler, Pass(profiler=profiler.name, start=utc_now()), folder.path / profiler.name)
+
+    def finish(self, run_folder: Path) -> None:
+        """Describe the pass once it has ended."""
+        self.done.options = {**self.profiler.record(), **self.done.options}
+        self.done.end = utc_now()
+        if self.path.is_dir():
+            remove_unfinished(self.path)
+            remove_access_of_others(self.path)
+            self.done.files = list_files(run_folder, self.path, self.profiler.kinds)
 
 
 def _steps_note(profiler: Profiler[Any], options: RunOptions) -> list[str]:
@@ -213,7 +259,7 @@ def _execute(
     profiler: Profiler[Any],
     options: RunOptions,
     folder: RunFolder,
-    done: Pass,
+    passes: dict[str, _Pass],
     scratch: Path,
     console: Console,
     signals: Signals,
@@ -222,12 +268,12 @@ def _execute(
 
     Returns whether the input was bad.
     """
-    path = folder.path / profiler.name
+    done, path = passes[profiler.kind].done, passes[profiler.kind].path
     log = path / LOG_NAME
     is_program = bool(options.program)
     done.command = profiler.wrap(_command(profiler, options, path, scratch), path)
     echo = is_program if options.echo is None else options.echo
-    steps = None if is_program else options.all_steps
+    steps = None if is_program else options.first_profiled + options.profiled_steps(profiler.name)
     title = " ".join(options.program[:2]) if is_program else f"{options.model}, batch {options.batch_size}"
     environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
     with PassProgress(console, f"{profiler.name}: {title}", steps, scratch) as progress:
@@ -253,15 +299,17 @@ def _execute(
     if is_program:
         for sentence in sorted({s for r in reports if isinstance(r, AttachedReport) for s in r.missing}):
             _print(console, f"note: {profiler.name}: {sentence}")
-        assigned = assign_ranks(reports, path)
+        assigned = assign_ranks(reports, {kind: one.path for kind, one in passes.items()})
         reports, done.note = assigned.reports, assigned.note
         if done.note:
             _print(console, f"note: {profiler.name}: {done.note}")
         for number, report in enumerate(assigned.separate, start=2):
-            other = _write_separate(folder.beside(number), report, profiler, done, path)
+            other = _write_separate(folder.beside(number), report, passes)
             _print(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
-    write_rank_samples(scratch / GPU_SAMPLES, reports, path)
-    _describe_ranks(folder.manifest, done, reports)
+    for kind, one in passes.items():
+        _describe_ranks(folder.manifest, one.done, kind, reports)
+        if one.done is done or one.done.ranks:
+            write_rank_samples(scratch / GPU_SAMPLES, reports, one.path)
     ranks = 1 if is_program else options.world_size
     done.status, done.reason = "running", None  # a signal may have set them
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, is_program)
@@ -282,17 +330,20 @@ def _execute(
     return bool(bad_input)
 
 
-def _write_separate(
-    other: RunFolder, report: AttachedReport, profiler: Profiler[Any], done: Pass, path: Path
-) -> RunFolder:
+def _write_separate(other: RunFolder, report: AttachedReport, passes: dict[str, _Pass]) -> RunFolder:
     """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
-    target = other.path / profiler.name
-    make_private(target)
-    move_files(report, path, target)
-    one = msgspec.structs.replace(done, status="done", reason=None, end=utc_now(), options=profiler.record())
-    _describe_ranks(other.manifest, one, [report])
-    one.files = list_files(other.path, target, profiler.kinds)
-    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=[one])
+    written = []
+    for kind, one in passes.items():
+        if report.block(kind) is None:
+            continue
+        target = other.path / one.profiler.name
+        make_private(target)
+        move_files(report, kind, one.path, target)
+        done = msgspec.structs.replace(one.done, status="done", reason=None)
+        _describe_ranks(other.manifest, done, kind, [report])
+        _Pass(one.profiler, done, target).finish(other.path)
+        written.append(done)
+    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=written)
     other.save()
     return other
 
@@ -322,16 +373,34 @@ def _environment(options: RunOptions) -> dict[str, str]:
     return extra
 
 
-def _describe_ranks(manifest: Manifest, done: Pass, reports: list[RankReport]) -> None:
-    """Write what the processes counted and measured into the manifest."""
-    done.counted_steps = _common([r.counted_steps for r in reports])
-    successful = [r for r in reports if r.ok]
-    done.ranks = [
-        RankRecording(**{name: getattr(report, name) for name in RankRecording.__struct_fields__})
-        for report in successful
-    ]
-    if manifest.program and (world_size := _common([r.world_size for r in successful])) is not None:
-        manifest.world_size = world_size
+def _describe_ranks(manifest: Manifest, done: Pass, kind: str, reports: list[RankReport]) -> None:
+    """Write into the manifest what the processes counted and measured in their block of this kind."""
+    blocks = [(report, report.block(kind)) for report in reports]
+    done.counted_steps = _common([block.counted_steps if block else None for _, block in blocks])
+    # A process that failed later may have recorded this block before.
+    done.ranks = [_recording(r, block) for r, block in blocks if block and (r.ok or kind == GpuProfiler.kind)]
+    if recorders := {block.recorder for _, block in blocks if block and block.recorder}:
+        done.options = {"recorder": "; ".join(sorted(recorders))}
+    if manifest.program and (size := _common([r.world_size for r in reports if r.ok])) is not None:
+        manifest.world_size = size
+
+
+def _recording(report: RankReport, block: BlockReport) -> RankRecording:
+    undisturbed = report.block(UNDISTURBED)
+    is_recorded = block.kind != UNDISTURBED
+    unlike = [undisturbed.unlike_step if undisturbed and is_recorded else None, block.unlike_step]
+    return RankRecording(
+        rank=report.rank,
+        host=report.host,
+        counted_steps=block.counted_steps,
+        warmed_up=block.warmed_up,
+        aligned=block.aligned,
+        note=block.note,
+        ended_after=block.ended_after,
+        undisturbed_step_ns=undisturbed.step_ns if undisturbed else None,
+        recorded_step_ns=block.step_ns if is_recorded else None,
+        unlike_step="; ".join(filter(None, unlike)) or None,
+    )
 
 
 def _common(values: list[int | None]) -> int | None:

@@ -1,9 +1,7 @@
-"""Decides what torch.profiler records of the user's program, and writes it.
+"""Decides what is recorded of the user's program, and writes it.
 
-- A program that steps an optimizer, or calls the function that `step_function` names: `steps` steps after `warmup`
-  warm-up steps and `undisturbed` steps, which are timed with the profiler off to measure its overhead. The profiler
-  already runs in the last warm-up step, so that its slow start (CUPTI, buffers) is over; then all ranks of the job
-  begin to record together.
+- A program that steps an optimizer, or calls the function that `step_function` names: blocks of steps after `warmup`
+  (blocks.py): undisturbed ones, which are timed before any recorder runs, then GPU work only, then all.
 - Any other program: all of it, from the import of torch on, or, with a GPU, from the first use of CUDA, a process group
   or a module. A running profiler has initialised CUDA, which then does not work in forked children. All threads are
   recorded, unless memory is: torch.profiler records memory of one thread only.
@@ -29,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from .abrupt_end import finish_before_abrupt_end
+from .blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from .child_processes import (
     call_at_multiprocessing_exit,
     disable_in_forked_child,
@@ -38,16 +37,16 @@ from .child_processes import (
 from .cuda import has_cuda, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
+from .gpu_session import open_gpu_session
 from .job import Job
 from .marks import mark
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .rendezvous import wait_for_ranks
-from .session import NotRecordable, Session
+from .session import BlockSession, NotRecordable, Session
 from .step_clock import StepClock
 from .torch_facts import torch_facts, used_gpus
 from .torch_internals import missing
-from .trace_files import write_recording
 
 PROGRAM_PROFILES = (
     "the program runs a torch.profiler of its own, and torch runs one at a time: remove that, or record with "
@@ -64,21 +63,19 @@ class AttachedRecorder:
         self.pid = os.getpid()
         self.start_s = time.time()
         self.job = Job()
-        self.session: Session | None = None
+        self.whole: BlockSession | None = None
+        """The recording of everything, until the program steps: then it was warm-up."""
+        self.blocks = Blocks(self._open_block, self._write_block, self._wait_for_ranks, config["stacks"])
+        self.ended: list[Block] = []
+        """Blocks that have ended and were written."""
         self.started = False
-        """Whether a profiler has run in this process, or in the one it was forked from."""
+        """Whether a recorder has run in this process, or in the one it was forked from."""
         self.yielded = False
         """Whether the program's own profiler took the place of ours before any step."""
         self.finished = False
         self.done_steps = 0
-        self.clock = StepClock()
-        self.undisturbed = range(config["warmup"] - 1, config["warmup"] - 1 + config["undisturbed"])
-        """The steps that are timed before the profiler starts; may be empty."""
-        self.first = config["warmup"] + config["undisturbed"]
-        """The first recorded step."""
-        self.warmed_up = False
         self.unaligned_reason = None if config["warmup"] else "there was no warm-up step to wait behind"
-        """Why the ranks did not begin to record together."""
+        """Why the ranks do not wait for each other."""
 
     def start(self) -> None:
         """Record now, or from the first use of torch on. Whether the program steps an optimizer is not known yet."""
@@ -108,6 +105,11 @@ class AttachedRecorder:
         """Whether nothing is recorded any more, or this process was forked without Python's knowledge."""
         return self.finished or os.getpid() != self.pid
 
+    @property
+    def stem(self) -> str:
+        """Beginning of the names of this process's files, until its rank is known."""
+        return f"process-{socket.gethostname()}-{self.pid}"
+
     def _in_forked_child(self) -> None:
         """Record nothing in the child of a recorded process; the child of one that has not used torch may record."""
         self.pid = os.getpid()
@@ -116,7 +118,7 @@ class AttachedRecorder:
             self.finished = True
             mark(self.config, "forked")
 
-    # --- Starting and stopping the profiler ---------------------------------------------------------------------------
+    # --- Recording everything, until the program steps ----------------------------------------------------------------
 
     def _on_first_use(self) -> None:
         if not self._inactive:
@@ -125,41 +127,35 @@ class AttachedRecorder:
                 self._record_whole_program()
 
     def _record_whole_program(self) -> None:
-        """Record everything from now on, unless a recording has started before."""
-        if self.started:
+        """Record everything from now on, unless a recording has started before, or this pass records steps only."""
+        kind = self.config["kind"]
+        if self.started or kind == UNDISTURBED or (kind == GPU and not has_cuda()):
             return
         if self.program_profilers.running:
             self.yielded = True
             return
         try:
-            session = self._start_session(all_threads=True)
+            self.whole = self._open_session(kind, self.done_steps, whole=True)
             if not self.config["warmup"]:
-                session.open_step(self.done_steps)
+                self.whole.open_step(self.done_steps)
         except Exception as e:
             self._fail(e)
 
-    def _start_session(self, discard_before: int = 0, all_threads: bool = False) -> Session:
-        """Start a profiler; see Session. Raises NotRecordable."""
+    def _open_session(self, kind: str, step: int, warms_up: bool = False, whole: bool = False) -> BlockSession:
+        """Start a recorder; see Session. Raises NotRecordable."""
         if self.program_profilers.running:
             raise NotRecordable(PROGRAM_PROFILES)
         self.started = True
         call_at_multiprocessing_exit(self._at_exit)
         with self.program_profilers.ignore():
-            self.session = Session(self.config, self.done_steps, discard_before, all_threads)
-        return self.session
-
-    def _stop_session(self) -> None:
-        """Stop the profiler and drop what it recorded. Raises NotRecordable."""
-        if self.session is not None:
-            self.session.close_step()
-            self.session.stop()
-            self.session = None
+            start = open_gpu_session if kind == GPU else Session
+            return start(self.config, step, warms_up, whole)
 
     def _yield_to_program(self) -> None:
         """Stop before the program starts a profiler of its own; once steps were recorded, that ends the recording."""
-        if self.session is None or self._inactive:
+        if self._session is None or self._inactive:
             return
-        before_steps = self.config["warmup"] and not self.done_steps
+        before_steps = self.whole is not None and self.config["warmup"]
         try:
             self._stop_session()
         except Exception as e:
@@ -170,70 +166,68 @@ class AttachedRecorder:
         else:
             self._fail(NotRecordable(PROGRAM_PROFILES))
 
+    @property
+    def _session(self) -> BlockSession | None:
+        """The recorder that is running."""
+        return self.whole or self.blocks.session
+
+    def _stop_session(self) -> None:
+        """Stop the recorder and drop what it recorded. Raises NotRecordable."""
+        session = self._session
+        if session is not None:
+            session.close_step()
+            session.stop()
+        self.whole = None
+        self.blocks.waiting = []
+
     # --- Steps --------------------------------------------------------------------------------------------------------
 
     def _on_step(self) -> None:
         """Note that a training step has ended."""
         self.job.refresh()
-        if not self.done_steps and not self.started:
-            self.first = max(self.first, 1)  # the first step has passed unrecorded
         self.done_steps += 1
         try:
-            self._advance()
+            if self.done_steps == 1:
+                self._plan_blocks()
+            self.blocks.step_ended(self.done_steps)
+            self.finished = self.finished or not self.blocks.waiting
         except Exception as e:
             self._fail(e)
 
-    def _advance(self) -> None:
-        """Go from warm-up to undisturbed to recorded steps, and to the end."""
-        done, end = self.done_steps, self.first + self.config["steps"]
-        ends_block = done in (self.undisturbed.stop, end)
-        if done == end and self.session is not None:
-            self.session.close_step()
-        if ends_block:
-            synchronize()
-        self.clock.step(done - 1, ends_block)
-        if done == 1 and self.config["warmup"]:
-            self._stop_session()  # the program trains: what was recorded so far is warm-up
-        if done in self.undisturbed[:1]:
-            synchronize()
-            self._wait_for_ranks("undisturbed")
-            self.clock.start(undisturbed=True)
-        elif done == self.first - 1:
-            self._start_session(discard_before=self.first)
-        elif done == self.first:
-            self._start_aligned()
-            self.clock.start(undisturbed=False)
-        elif done > self.first and self.session is not None and self.session.ended_after:
-            self.done_steps -= 1  # the bound was reached within the last step
-            self._finish(f"ProfilerStep#{self.done_steps}")
-        elif done == end:
-            self._finish()
-        elif done > self.first and self.session is not None:
-            self.session.next_step()
+    def _plan_blocks(self) -> None:
+        """Plan the blocks once the first step has ended: the program steps, and it is known whether it uses a GPU."""
+        config = self.config
+        gpu_steps = config["gpu_steps"] if uses_cuda() else 0
+        if self.whole is not None and not config["warmup"]:
+            # The only recording is that from the begin of the program on.
+            block = Block(config["kind"], 0, config["steps"] or gpu_steps, self.whole, StepClock(late=True), False)
+            block.unaligned_reason = self.unaligned_reason
+            self.blocks.add(block)
+            self.whole = None
+            return
+        self._stop_session()  # what was recorded so far is warm-up
+        # Without a warm-up, the first step has passed unrecorded.
+        self.blocks.add(*plan(max(config["warmup"], 1), config["undisturbed"], gpu_steps, config["steps"]))
 
-    def _start_aligned(self) -> None:
-        """Begin the recorded steps with idle GPUs, and at the same time on all ranks.
+    def _open_block(self, block: Block, step: int) -> BlockSession:
+        return self._open_session(block.kind, step, warms_up=step < block.first)
 
-        Ranks wait for each other before and after they start to record, because starting takes each a different time.
-        With Python stacks they wait twice before, since the stacks would contain the second wait.
-        """
-        synchronize()
-        self._wait_for_ranks("warmed-up")
-        if self.config["stacks"]:
-            self._wait_for_ranks("started")
-        if self.session is None:
-            session = self._start_session()
-        else:
-            session = self.session
-            self.warmed_up = True
-            session.end_warmup()
-        if not self.config["stacks"]:
-            self._wait_for_ranks("started")
-        session.open_step(self.done_steps)
+    def _write_block(self, block: Block) -> None:
+        """Write what was recorded of a block, and report it at once: the program may be killed later."""
+        if block.session and block.clock:
+            steps = block.clock.ranges()[: block.counted_steps]
+            if not self._write(block.kind, block.session, steps, block.unfinished):
+                if block.kind == self.config["kind"]:
+                    self._report_outcome("no GPU work was recorded in its steps")
+                return
+        self.ended.append(block)
+        if block.kind in (GPU, FULL, self.config["kind"]):
+            self._report_outcome()
 
-    def _wait_for_ranks(self, barrier: str) -> None:
+    def _wait_for_ranks(self, barrier: str) -> str | None:
         if self.unaligned_reason is None and self.job.world_size not in (None, 1):
             self.unaligned_reason = wait_for_ranks(barrier)
+        return self.unaligned_reason
 
     # --- The end ------------------------------------------------------------------------------------------------------
 
@@ -247,72 +241,74 @@ class AttachedRecorder:
         self.steps.end_of_program()
         if self.finished:
             return
-        if 0 < self.done_steps <= self.first:
-            with contextlib.suppress(NotRecordable):
-                self._stop_session()
-            options = f"--warmup is {self.config['warmup']}"
-            if self.config["undisturbed"]:
-                options += f", --undisturbed {self.config['undisturbed']}"
-            options += f": it needs {self.first + 1} or more"
-            kind = f"calls of {self.step_function}" if self.step_function else "optimizer steps"
-            took = f"it took {self.done_steps} {kind}, and {options}"
-            self._report({"reason": f"the program ended before the profiled steps: {took}"})
-        elif self.session is not None:
+        try:
+            self._end()
+        except Exception as e:
+            self._fail(e)
+        self.finished = True
+
+    def _end(self) -> None:
+        """Write what is still recorded, or report why nothing was."""
+        if self.done_steps:
+            planned = list(self.blocks.waiting)
+            # The step that runs has not ended with an optimizer's step, so it is no step.
+            self.blocks.end_early(self.done_steps)
+            if planned[-1] not in self.ended and planned[-1].kind != UNDISTURBED:
+                self._report_outcome(self._too_few_steps(planned[-1].first + 1))
+        elif self.whole is not None:
             self.job.refresh()
-            try:
-                # The last step has not ended with an optimizer's step, so it is no step.
-                self._finish(f"ProfilerStep#{self.done_steps}" if self.session.has_open_step else None)
-            except Exception as e:
-                self._fail(e)
+            self.whole.close_step()
+            synchronize()
+            self.whole.stop()
+            unfinished = None if self.config["warmup"] else 0
+            if self._write(self.config["kind"], self.whole, [], unfinished):
+                self.ended.append(Block(self.config["kind"], 0, 0, self.whole))
+                self._report_outcome()
         elif self.yielded:
             self._report({"reason": PROGRAM_PROFILES})
-        elif self.step_function:
+        elif self.step_function and self.config["kind"] != UNDISTURBED:
             self._report({"reason": f"--step-function: the program never called {self.step_function}"})
 
-    def _finish(self, unfinished: str | None = None) -> None:
-        """Stop and write the recording; `unfinished` names the range of a step that did not end."""
-        self.finished = True
-        session = self.session
-        if session is None:
-            return
-        session.close_step()
-        synchronize()
-        session.stop()
-        if not Path(self.config["work"]).is_dir():
-            return  # `collect` has ended, and left this process behind
-        stem = f"process-{socket.gethostname()}-{self.pid}"
-        folder = Path(self.config["folder"])
-        if not write_recording(session.profile, folder, stem, self.config["memory_timeline"], unfinished):
-            return
-        self._report({"ok": True, "stem": stem, "facts": torch_facts(), "gpus": used_gpus(), **self._outcome()})
-        self.session = None
+    def _too_few_steps(self, needed: int) -> str:
+        config = self.config
+        options = f"--warmup is {config['warmup']}"
+        if config["undisturbed"]:
+            options += f", --undisturbed {config['undisturbed']}"
+        if config["gpu_steps"] and uses_cuda():
+            options += f", --gpu-steps {config['gpu_steps']}"
+        kind = f"calls of {self.step_function}" if self.step_function else "optimizer steps"
+        took = f"it took {self.done_steps} {kind}, and {options}: it needs {needed} or more"
+        return f"the program ended before the profiled steps: {took}"
 
-    def _outcome(self) -> dict[str, Any]:
-        """Where the process ran, what it counted, and how the recording began: fields of reports.AttachedReport."""
+    def _write(
+        self, kind: str, session: BlockSession, steps: list[tuple[int, int, int]], unfinished: int | None
+    ) -> bool:
+        """Write what a recorder recorded; return whether that is anything."""
+        if not Path(self.config["work"]).is_dir():
+            return False  # `collect` has ended, and left this process behind
+        return session.write(Path(self.config["folders"][kind]), self.stem, steps, unfinished)
+
+    def _report_outcome(self, reason: str | None = None) -> None:
+        """Report what was recorded so far, and with a `reason` what was not: fields of rank_reports.AttachedReport."""
         task = os.environ.get("SLURM_PROCID", "")
-        outcome: dict[str, Any] = {
-            "world_size": self.job.world_size,
-            "host": socket.gethostname(),
-            "began_s": self.start_s,
-            "did": 2 if self.done_steps else int(self.session is not None and self.session.called_modules),
-            "task": int(task) if task.isdecimal() else 0,
-            "missing": missing(),
-            "ended_after": self.session.ended_after if self.session else None,
-        }
-        if self.done_steps:
-            outcome["undisturbed_steps"] = self.clock.blocks.get(True, [])
-            outcome["recorded_steps"] = self.clock.blocks.get(False, [])
-            outcome["counted_steps"] = self.done_steps - self.first
-            on_gpu = uses_cuda()
-            outcome["undisturbed_step_ns"] = self.clock.step_ns(True, on_gpu)
-            outcome["recorded_step_ns"] = self.clock.step_ns(False, on_gpu)
-            unlike = [self.clock.unlike(undisturbed, on_gpu) for undisturbed in (True, False)]
-            outcome["unlike_step"] = "; ".join(filter(None, unlike)) or None
-            outcome["warmed_up"] = self.warmed_up
-            if self.job.world_size not in (None, 1):
-                outcome["aligned"] = self.unaligned_reason is None
-                outcome["note"] = self.unaligned_reason
-        return outcome
+        several_ranks = self.job.world_size not in (None, 1)
+        blocks = [block.outcome(uses_cuda(), several_ranks) for block in self.ended]
+        self._report(
+            {
+                "ok": reason is None,
+                "reason": reason,
+                "stem": self.stem if blocks else "",
+                "facts": torch_facts(),
+                "gpus": used_gpus(),
+                "world_size": self.job.world_size,
+                "host": socket.gethostname(),
+                "began_s": self.start_s,
+                "did": 2 if self.done_steps else int(self.whole is not None and self.whole.called_modules),
+                "task": int(task) if task.isdecimal() else 0,
+                "missing": missing(),
+                "blocks": blocks,
+            }
+        )
 
     def _report(self, report: dict[str, Any]) -> None:
         """Leave a report for `collect`."""
@@ -332,14 +328,15 @@ class AttachedRecorder:
         """Report why there is no trace; the program goes on as if it had not been recorded."""
         self.finished = True
         if isinstance(error, NotRecordable):
-            self._report({"reason": str(error)})
-            if self.session is not None:
+            self._report_outcome(str(error))
+            if self._session is not None:
                 exit_before_static_destructors()  # torch crashes when it destroys a running profiler
             return
-        self.session = None
+        self.whole = None
+        self.blocks.waiting = []
         if isinstance(error, OSError) and error.strerror:
             reason = error.strerror
         else:
             reason = f"{type(error).__name__}: {error}"
             traceback.print_exc()
-        self._report({"reason": f"the trace could not be written: {reason}"})
+        self._report_outcome(f"the trace could not be written: {reason}")

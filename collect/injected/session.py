@@ -1,15 +1,17 @@
-"""One recording by torch.profiler: start, step ranges, stop."""
+"""One recording: start, step ranges, stop, write. By torch.profiler here; gpu_session.py has the one by CUPTI."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 from .bounds import Bounds
 from .cuda import has_cuda
 from .torch_internals import find
+from .trace_files import write_recording
 
 OTHER_THREAD = (
     "the program steps its optimizer outside its main thread: torch.profiler can record that only without --memory, up "
@@ -23,43 +25,37 @@ class NotRecordable(Exception):
     """The program does something that cannot be recorded; the message says what."""
 
 
-class Session:
-    """A running torch.profiler."""
+class BlockSession:
+    """A running recorder of a block of steps, or of a whole program."""
 
-    def __init__(self, config: dict[str, Any], step: int, discard_before: int, all_threads: bool) -> None:
-        """Start the profiler. `step` is the current step; events before step `discard_before` are discarded.
+    recorder: str
+    """The package that records, and its version."""
+    has_open_step = False
+    """Whether a range of a step is open."""
+    _bounds: Bounds | None = None
 
-        `all_threads` records all threads if torch can and memory is not recorded, which works for one thread only.
+    def end_warmup(self) -> None:
+        """Keep events from now on, those of this thread only."""
+
+    def open_step(self, number: int) -> None:
+        """Open the range of the first recorded step."""
+
+    def next_step(self) -> None:
+        """End the current step's range and open the next one's."""
+
+    def close_step(self) -> None:
+        """Close the current step's range, so that it does not include the wait for the GPU."""
+
+    def stop(self) -> None:
+        """Stop the recorder. Raises NotRecordable where that would crash the process."""
+
+    def write(self, folder: Path, stem: str, steps: list[tuple[int, int, int]], unfinished: int | None) -> bool:
+        """Write what was recorded as STEM.* into `folder`, once it is stopped; return False if that is nothing.
+
+        `steps`: number, start and end of each step by time.time_ns(). `unfinished` is the number of a step that did not
+        end. Raises OSError.
         """
-        from torch.profiler import ProfilerAction, ProfilerActivity, profile
-
-        activities = [ProfilerActivity.CPU]
-        if has_cuda():
-            activities.append(ProfilerActivity.CUDA)
-        threads = _all_threads() if all_threads and not config["memory"] else {}
-        self._thread = None if threads else threading.get_ident()
-        """The only thread that may stop the profiler; None if any may."""
-        self.profile = profile(
-            activities=activities,
-            schedule=lambda step: ProfilerAction.WARMUP if step < discard_before else ProfilerAction.RECORD,
-            record_shapes=config["shapes"],
-            profile_memory=config["memory"],
-            with_stack=config["stacks"],
-            with_flops=config["flops"],
-            **threads,
-        )
-        self.profile.step_num = step
-        # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
-        self.profile.record_steps = False
-        self.profile.start()
-        self._stacks = config["stacks"]
-        self._limits = (config["max_events"] or MAX_EVENTS[all_threads], config["seconds"])
-        self._bounds: Bounds | None = None
-        if step >= discard_before:
-            self._start_bounds()
-
-    def _start_bounds(self) -> None:
-        self._bounds = Bounds(*self._limits, self._stacks, self._on_bound, lambda: self._toggle(True))
+        raise NotImplementedError
 
     @property
     def ended_after(self) -> str | None:
@@ -70,6 +66,63 @@ class Session:
     def called_modules(self) -> bool:
         """Whether a module was called while everything was recorded."""
         return self._bounds is not None and self._bounds.calls > 0
+
+
+class Session(BlockSession):
+    """A running torch.profiler."""
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        step: int,
+        warms_up: bool = False,
+        whole: bool = False,
+        gpu_only: str | None = None,
+    ) -> None:
+        """Start the profiler. `step` is the current step; if it `warms_up`, its events are discarded.
+
+        `whole` records all threads if torch can and memory is not recorded, which works for one thread only.
+        `gpu_only` records no operators, only GPU work and the CUDA calls, and says why this is not done by CUPTI alone.
+        """
+        import torch
+        from torch.profiler import ProfilerAction, ProfilerActivity, profile
+
+        self.recorder = f"torch.profiler {torch.__version__}"
+        if gpu_only:
+            self.recorder += f", ProfilerActivity.CUDA alone: {gpu_only}"
+        activities = [] if gpu_only else [ProfilerActivity.CPU]
+        if gpu_only or has_cuda():
+            activities.append(ProfilerActivity.CUDA)
+        threads = _all_threads() if whole and not config["memory"] and not gpu_only else {}
+        self._thread = None if threads else threading.get_ident()
+        """The only thread that may stop the profiler; None if any may."""
+        self._gpu_only = bool(gpu_only)
+        self._memory_timeline = config["memory_timeline"]
+        options = {
+            "record_shapes": config["shapes"],
+            "profile_memory": config["memory"],
+            "with_stack": config["stacks"],
+            "with_flops": config["flops"],
+            **threads,
+        }
+        self.profile = profile(
+            activities=activities,
+            schedule=lambda n: ProfilerAction.WARMUP if warms_up and n <= step else ProfilerAction.RECORD,
+            **({} if gpu_only else options),
+        )
+        self.profile.step_num = step
+        # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
+        self.profile.record_steps = False
+        self.profile.start()
+        self._stacks = config["stacks"] and not gpu_only
+        self._limits = (config["max_events"] or MAX_EVENTS[whole], config["seconds"])
+        if not warms_up:
+            self._start_bounds()
+
+    def _start_bounds(self) -> None:
+        max_events, seconds = self._limits
+        if seconds:
+            self._bounds = Bounds(max_events, seconds, self._stacks, self._on_bound, lambda: self._toggle(True))
 
     def _on_bound(self) -> None:
         """Stop collecting, without freeing what running operators still write to. Called in a thread of its own."""
@@ -96,11 +149,6 @@ class Session:
         if self._stacks and not enable:
             sys.setprofile(None)
 
-    @property
-    def has_open_step(self) -> bool:
-        """Whether a ProfilerStep#N range is open."""
-        return bool(self.profile.record_steps)
-
     def next_step(self) -> None:
         """End the current step's range and open the next one's."""
         self.profile.step()
@@ -115,6 +163,7 @@ class Session:
         """Open the ProfilerStep#N range of the first recorded step; the profiler opens the others itself."""
         from torch.autograd.profiler import record_function
 
+        self.has_open_step = True
         self.profile.record_steps = True
         self.profile.step_rec_fn = record_function(f"ProfilerStep#{number}")
         self.profile.step_rec_fn.__enter__()
@@ -124,7 +173,7 @@ class Session:
         if self.profile.record_steps and self.profile.step_rec_fn is not None:
             self.profile.step_rec_fn.__exit__(None, None, None)
             self.profile.step_rec_fn = None
-        self.profile.record_steps = False
+        self.profile.record_steps = self.has_open_step = False
 
     def stop(self) -> None:
         """Stop the profiler. Raises NotRecordable where that would crash the process."""
@@ -133,6 +182,13 @@ class Session:
         if self._bounds:
             self._bounds.stop()
         self.profile.stop()
+
+    def write(self, folder: Path, stem: str, steps: list[tuple[int, int, int]], unfinished: int | None) -> bool:
+        """Write the trace, key_averages() and the memory timeline; with GPU work alone only the trace, with `steps`."""
+        if self._gpu_only:
+            return write_recording(self.profile, folder, stem, averages=False, steps=steps)
+        name = None if unfinished is None else f"ProfilerStep#{unfinished}"
+        return write_recording(self.profile, folder, stem, self._memory_timeline, name)
 
 
 def _all_threads() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Times the program's steps with the host's clock."""
+"""Times the steps of a block with the host's clock."""
 
 from __future__ import annotations
 
@@ -9,63 +9,66 @@ LEAST_COMPARED = 4
 
 
 class StepClock:
-    """Times blocks of steps. A block begins and ends with idle GPUs, and nothing waits for a GPU inside it.
+    """Times one block of steps. It begins and ends with idle GPUs, and nothing waits for a GPU inside it.
 
     So a single step's time is how long the program took to issue it, and the mean over a block is how long a step ran.
     """
 
-    def __init__(self) -> None:
-        """No block is running."""
-        self.blocks: dict[bool, list[tuple[int, int]]] = {}
-        """Completed blocks as (step number, ns); the key says whether the block is the undisturbed one."""
-        self._steps: list[tuple[int, int]] | None = None
-        self._undisturbed = False
-        self._last_ns = 0
-
-    def start(self, undisturbed: bool) -> None:
-        """Start a block."""
-        self._steps, self._undisturbed = [], undisturbed
+    def __init__(self, late: bool = False) -> None:
+        """Start the clock. `late`: the block began before, so the time of a step stays unknown."""
+        self.steps: list[tuple[int, int]] = []
+        """Number and duration in ns of each step that has ended."""
+        self.complete = False
+        """Whether all steps of the block have ended, and were timed."""
+        self._late = late
+        self._start_unix_ns = time.time_ns()
         self._last_ns = time.perf_counter_ns()
 
-    def step(self, number: int, last: bool) -> None:
-        """Note the end of a step, and of the block if it is the `last` one. Does nothing outside a block."""
-        if self._steps is None:
-            return
+    def step(self, number: int) -> None:
+        """Note the end of a step."""
         now = time.perf_counter_ns()
-        self._steps.append((number, now - self._last_ns))
+        self.steps.append((number, now - self._last_ns))
         self._last_ns = now
-        if last:
-            self.blocks[self._undisturbed], self._steps = self._steps, None
 
-    def step_ns(self, undisturbed: bool, on_gpu: bool) -> int | None:
-        """Time of a step in a completed block, or None.
+    def end(self) -> None:
+        """Note that the last step was that of the whole block."""
+        self.complete = not self._late
+
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """Return number, start and end of each step, by time.time_ns()."""
+        found, start = [], self._start_unix_ns
+        for number, ns in self.steps:
+            found.append((number, start, start + ns))
+            start += ns
+        return found
+
+    def step_ns(self, on_gpu: bool) -> int | None:
+        """Time of a step, or None unless the block is complete.
 
         That is the median on the CPU. With a GPU it is the mean, since only the block ends with idle GPUs; it means
         nothing if a step is unlike the others.
         """
-        times = self._times(undisturbed)
-        if not times or (on_gpu and self.unlike(undisturbed, on_gpu)):
+        times = self._times()
+        if not times or (on_gpu and self.unlike(on_gpu, "")):
             return None
         return round(sum(times) / len(times) if on_gpu else _median(times))
 
-    def unlike(self, undisturbed: bool, on_gpu: bool) -> str | None:
-        """Name a step of the block that took longer than all others together, or None.
+    def unlike(self, on_gpu: bool, block: str) -> str | None:
+        """Name a step that took longer than all others together, or None. `block` says which block this is.
 
         With a GPU not the last step, which waits for the work of all.
         """
-        times = self._times(undisturbed)
+        times = self._times()
         candidates = times[:-1] if on_gpu else times
         if len(times) < LEAST_COMPARED or 2 * max(candidates) <= sum(times):
             return None
         index = times.index(max(candidates))
-        block = "undisturbed" if undisturbed else "recorded"
-        number = self.blocks[undisturbed][index][0]
         typical_ms, its_ms = _median(times) / 1e6, times[index] / 1e6
         took = f"{its_ms:,.1f} ms and others {typical_ms:,.1f} ms"
-        return f"step {number} ({block}) took {took}, perhaps the end of an epoch"
+        return f"step {self.steps[index][0]} ({block}) took {took}, perhaps the end of an epoch"
 
-    def _times(self, undisturbed: bool) -> list[int]:
-        return [ns for _, ns in self.blocks.get(undisturbed, [])]
+    def _times(self) -> list[int]:
+        return [ns for _, ns in self.steps] if self.complete else []
 
 
 def _median(values: list[int]) -> float:

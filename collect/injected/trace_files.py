@@ -9,10 +9,14 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
+import json
 import os
+import re
 import shutil
 import tempfile
+import threading
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,8 @@ UNFINISHED = (".part-*", ".*.part", "process-*")
 """Patterns of the files and folders that a killed process leaves, or one that ends later than `collect`."""
 WORK = (b'"cat": "cpu_op"', b'"cat": "kernel"', b'"cat": "gpu_')
 """How a trace says that an event is an operator or GPU work."""
+BASE = re.compile(rb'"baseTimeNanoseconds": (\d+)')
+"""How a trace says what its times count from, in ns since the epoch; else they count from the epoch."""
 MOST_AVERAGED = 50_000
 """Events up to which key_averages() is written: it takes 70 us and 3 kB for each. `analyze query ops` has the same."""
 KEY_AVERAGES_COLUMNS = (
@@ -45,13 +51,20 @@ def private_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
 
 
 def write_recording(
-    profile: Any, folder: Path, stem: str, memory_timeline: bool = False, unfinished: str | None = None
+    profile: Any,
+    folder: Path,
+    stem: str,
+    memory_timeline: bool = False,
+    unfinished: str | None = None,
+    averages: bool = True,
+    steps: Sequence[tuple[int, int, int]] = (),
 ) -> bool:
     """Write STEM.trace.json.gz and STEM.key_averages.csv of a stopped torch.profiler.profile into `folder`.
 
-    Writes nothing and returns False if no operator and no GPU work was recorded; no averages of a large recording.
-    `unfinished` names a ProfilerStep range whose step did not end; both files get it under another name. Raises OSError
-    when the disk is full.
+    Writes nothing and returns False if no operator and no GPU work was recorded; no averages of a large recording, or
+    without `averages`. `unfinished` names a ProfilerStep range whose step did not end; both files get it under another
+    name. `steps` are number, start and end (ns since the epoch) of steps whose ranges are not recorded, and are added.
+    Raises OSError when the disk is full.
     """
     with private_folder(folder) as temporary:
         work = Path(temporary)
@@ -59,16 +72,16 @@ def write_recording(
         trace = work / "trace.json"
         profile.export_chrome_trace(str(trace))
         _check_complete(trace)
-        events, has_work = _count_events(trace)
+        events, has_work, base_ns = _scan(trace)
         if not has_work:
             return False
-        if events <= MOST_AVERAGED:
+        if averages and events <= MOST_AVERAGED:
             if unfinished:
                 for event in profile.events():
                     if unfinished in (event.name, getattr(event, "trace_name", None)):
                         event.name = event.trace_name = _unfinished_name(unfinished)
             _write_key_averages(profile.key_averages(), work / f"{stem}.key_averages.csv", folder)
-        _compress(trace, folder / f"{stem}.trace.json.gz", unfinished)
+        _compress(trace, folder / f"{stem}.trace.json.gz", unfinished, _step_ranges(steps, base_ns))
         if memory_timeline:
             timeline = work / f"{stem}.memory_timeline.json.gz"
             with warnings.catch_warnings():
@@ -78,23 +91,41 @@ def write_recording(
     return True
 
 
-def _count_events(trace: Path) -> tuple[int, bool]:
-    """Count the events of a trace, and find out whether operators or GPU work are among them."""
-    events, has_work = 0, False
+def _scan(trace: Path) -> tuple[int, bool, int]:
+    """Return how many events a trace has, whether operators or GPU work are among them, and where its clock begins."""
+    events, has_work, base_ns = 0, False, 0
     with trace.open("rb") as lines:
         for line in lines:
             events += b'"ph": "X"' in line
             has_work = has_work or any(category in line for category in WORK)
-    return events, has_work
+            base = BASE.search(line)
+            base_ns = int(base[1]) if base else base_ns
+    return events, has_work, base_ns
+
+
+def _step_ranges(steps: Sequence[tuple[int, int, int]], base_ns: int) -> bytes:
+    """The events of steps, each with a comma, as torch.profiler writes them."""
+    common = {"ph": "X", "cat": "user_annotation", "pid": os.getpid(), "tid": threading.get_native_id()}
+    found = []
+    for number, start_ns, end_ns in steps:
+        times = {"ts": (start_ns - base_ns) / 1000, "dur": (end_ns - start_ns) / 1000}
+        found.append(json.dumps({**common, "name": f"ProfilerStep#{number}", **times, "args": {}}) + ",\n")
+    return "".join(found).encode()
 
 
 def _unfinished_name(name: str) -> str:
     return name.replace("ProfilerStep#", "unfinished step ")
 
 
-def _compress(trace: Path, target: Path, unfinished: str | None) -> None:
+def _compress(trace: Path, target: Path, unfinished: str | None, first_events: bytes) -> None:
     compressed = trace.with_name("trace.json.gz")
     with trace.open("rb") as source, gzip.open(compressed, "wb", compresslevel=6) as out:
+        if first_events:
+            for line in source:
+                out.write(line)
+                if b'"traceEvents"' in line:
+                    out.write(first_events)
+                    break
         if unfinished:
             old, new = (f'"{name}"'.encode() for name in (unfinished, _unfinished_name(unfinished)))
             out.writelines(line.replace(old, new) for line in source)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from collect.injected.blocks import FULL
 from collect.options import RunOptions
 from schemas import isolation
 from schemas.errors import MachineError
@@ -55,6 +56,11 @@ class Recorder:
     def write(self) -> None:
         """Write the recording. Called once, after stop()."""
 
+    @property
+    def recorders(self) -> dict[str, str]:
+        """The package that recorded each kind of block, with its version; of blocks that were written only."""
+        return {}
+
 
 class Profiler(Generic[Own]):
     """The `collect` side of a profiler. This base class does not change the command."""
@@ -68,6 +74,8 @@ class Profiler(Generic[Own]):
     """Records --steps steps of the user's program, and not the whole."""
     samples_gpus = False
     """Whether the GPUs' state is sampled during the pass."""
+    kind = FULL
+    """The block of steps that it records (collect/injected/blocks.py)."""
     kinds: ClassVar[Mapping[str, str]] = {}
     """Files that it writes: name ending -> `RunFile.kind` of run.json."""
 
@@ -93,8 +101,8 @@ class Profiler(Generic[Own]):
         """Return variables to add to the command's environment."""
         return {}
 
-    def recorder(self, folder: Path, rank: int) -> Recorder:
-        """Return the worker's side, which writes into `folder`."""
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+        """Return the worker's side, which writes into `folder`; `wait` waits for all ranks."""
         return Recorder()
 
     def explain(self, log: str) -> str | None:
@@ -107,6 +115,15 @@ class Profiler(Generic[Own]):
     def record(self) -> dict[str, Any]:
         """Return the profiler's options for the manifest."""
         return {}
+
+    def other_passes(self) -> list[Profiler[Any]]:
+        """Return the profilers whose passes are recorded by the same processes, each in a block of its own."""
+        return []
+
+    def folders(self, folder: Path) -> dict[str, Path]:
+        """Return the folder of each kind of block; `folder` is that of the pass."""
+        others = {other.kind: folder.parent / other.name for other in self.other_passes()}
+        return {**others, self.kind: folder}
 
 
 def list_files(run_folder: Path, pass_folder: Path, kinds: Mapping[str, str]) -> list[RunFile]:

@@ -6,6 +6,7 @@ It replays every kernel, so its recordings do not tell how long a step takes.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -115,7 +116,7 @@ class NcuProfiler(Profiler[NcuOptions]):
         own = profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT)
         return [own[0], *self._no_config, *own[1:], *argv]
 
-    def recorder(self, folder: Path, rank: int) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
         """Return a recorder that opens the capture range."""
         return CudaRangeRecorder(self.options, self.own.ncu_phase, distorts_time=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -135,7 +136,7 @@ class NsysProfiler(Profiler[NsysOptions]):
         """`nsys profile ... argv`."""
         return profile_arguments(self._nsys, self._help, self._traces, self.capture_range, folder / REPORT) + argv
 
-    def recorder(self, folder: Path, rank: int) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
         """Return a recorder that opens the capture range; on the CPU there is no cudaProfilerStart to call."""
         if self.options.device != "cuda":
             return Recorder()

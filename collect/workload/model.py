@@ -161,7 +161,7 @@ def _schedule(options: RunOptions, optimizer: Any) -> Callable[[], None]:
 
     if options.schedule == "none":
         return lambda: None
-    annealed = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.all_steps)
+    annealed = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=options.first_profiled + options.steps)
     return lambda: annealed.step()
 
 

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from collect.injected.blocks import UNDISTURBED
 from schemas.files import part_file
 from schemas.phases import PHASES, STEP_RANGE
 from schemas.tables import STEP_METRICS_CSV
@@ -34,10 +35,9 @@ PhaseHook = Callable[[str, bool], None]
 class _Step:
     """What was measured of one step; times are ns, or pairs of CUDA events."""
 
-    def __init__(self, index: int, warmup: bool, undisturbed: bool) -> None:
+    def __init__(self, index: int, block: str | None) -> None:
         self.index = index
-        self.warmup = warmup
-        self.undisturbed = undisturbed
+        self.block = block
         self.wall_ns: dict[str, int] = {}
         self.events: dict[str, tuple[Any, Any]] = {}
         self.images = 0
@@ -63,9 +63,9 @@ class StepTimer:
         self._steps: list[_Step] = []
 
     @contextmanager
-    def step(self, index: int, warmup: bool, undisturbed: bool = False) -> Iterator[None]:
-        """Time a step. `index` counts from 0 over all steps; those before the profiled ones are `warmup`."""
-        step = _Step(index, warmup, undisturbed)
+    def step(self, index: int, block: str | None) -> Iterator[None]:
+        """Time a step. `index` counts from 0 over all steps; `block` is the kind of its block, None in the warm-up."""
+        step = _Step(index, block)
         self._steps.append(step)
         if self._nvtx:
             self._nvtx.range_push(STEP_RANGE)
@@ -120,16 +120,20 @@ class StepTimer:
         self._steps[-1].loss = loss.detach()
         self._steps[-1].images = images
 
-    def rows(self, rank: int) -> list[dict[str, Any]]:
-        """Return a row of the step_metrics table for each finished step. Waits for the GPU."""
+    def rows(self, rank: int, kind: str) -> list[dict[str, Any]]:
+        """Return a row of the step_metrics table for each finished step but those of recorded blocks of another kind.
+
+        All before the block of this kind is its warm-up. Waits for the GPU.
+        """
         if self._gpus:
             self._torch.cuda.synchronize()
-        return [self._row(step, rank) for step in self._steps if step.finished]
+        kinds = (None, UNDISTURBED, kind)
+        return [self._row(step, rank, kind) for step in self._steps if step.finished and step.block in kinds]
 
-    def _row(self, step: _Step, rank: int) -> dict[str, Any]:
+    def _row(self, step: _Step, rank: int, kind: str) -> dict[str, Any]:
         row: dict[str, Any] = dict.fromkeys(STEP_METRICS_CSV, "")
         row.update(rank=rank, step=step.index, images=step.images)
-        row.update(warmup=_BOOLS[step.warmup], undisturbed=_BOOLS[step.undisturbed])
+        row.update(warmup=_BOOLS[step.block != kind], undisturbed=_BOOLS[step.block == UNDISTURBED])
         for name in (*PHASES, STEP_RANGE):
             if name in step.wall_ns:
                 row[f"{name}_s"] = f"{step.wall_ns[name] / 1e9:.9f}"

@@ -9,11 +9,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from collect.injected.blocks import GPU, UNDISTURBED
 from collect.injected.torch_facts import torch_facts, used_gpus
 from collect.options import RunOptions
 from collect.profilers import make_profiler
 from collect.profilers.base import Recorder
-from collect.rank_reports import RankReport
+from collect.rank_reports import BlockReport, RankReport
 from collect.workload.data import open_source
 from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
 from collect.workload.spec import WorkerSpec
@@ -34,9 +35,13 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
     check_model(options.model or "")
     image_size = options.image_size or default_image_size(options.model or "")
     report.facts = {**torch_facts(), "image_size": image_size}
-    recorder = make_profiler(spec.profiler, options).recorder(Path(spec.folder), rank)
-    timer = StepTimer(gpus, recorder.phase)
+    profiler = make_profiler(spec.profiler, options)
+    folders = profiler.folders(Path(spec.folder))
+    own = BlockReport(kind=profiler.kind, counted_steps=0)
+    report.blocks.append(own)
     with _process_group(options, device) as barrier:
+        recorder = profiler.recorder(Path(spec.folder), rank, barrier)
+        timer = StepTimer(gpus, recorder.phase)
         seed_everything(options.seed)
         scratch = Path(spec.scratch) / f"data-{rank}"
         source = open_source(options, image_size, device.type, rank, scratch)
@@ -44,27 +49,38 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
         progress = Path(spec.scratch) / "progress" if rank == 0 else None
         try:
             fence = _Fence(gpus, barrier)
-            _loop(options, workload, source.batches, device, timer, recorder, fence, report, progress)
+            _loop(spec, workload, source.batches, device, timer, recorder, fence, own, progress)
         except BaseException:
             # The first failure counts, not what follows from it in the profiler.
-            for save in (recorder.stop, lambda: _write_steps(spec, timer, recorder, report), recorder.write):
+            for save in (recorder.stop, lambda: _write_steps(folders, timer, recorder, report), recorder.write):
                 with suppress(Exception):
                     save()
             raise
         # The small file first, in case the disk is too full for the trace.
-        _write_steps(spec, timer, recorder, report)
+        _write_steps(folders, timer, recorder, report)
         recorder.write()
 
 
-def _write_steps(spec: WorkerSpec, timer: StepTimer, recorder: Recorder, report: RankReport) -> None:
+def _write_steps(folders: dict[str, Path], timer: StepTimer, recorder: Recorder, report: RankReport) -> None:
+    """Write the times of the steps of each recorded block, and report how long they took."""
     if recorder.distorts_time:
         return
-    rows = timer.rows(report.rank)
     report.gpus = used_gpus()
-    report.undisturbed_step_ns, report.recorded_step_ns = (
-        median_step_ns(rows, undisturbed) for undisturbed in (True, False)
-    )
-    write_step_metrics(Path(spec.folder) / f"rank-{report.rank}.step_metrics.csv", rows)
+    undisturbed = BlockReport(kind=UNDISTURBED)
+    report.blocks.insert(0, undisturbed)
+    for kind, folder in folders.items():
+        block = report.block(kind)
+        if block is None:
+            if kind not in recorder.recorders:
+                continue
+            block = BlockReport(kind=kind)
+            report.blocks.append(block)
+        rows = timer.rows(report.rank, kind)
+        undisturbed.step_ns = median_step_ns(rows, undisturbed=True)
+        block.recorder = recorder.recorders.get(kind)
+        block.step_ns = median_step_ns(rows, undisturbed=False)
+        block.counted_steps = sum(row["warmup"] == "false" for row in rows)
+        write_step_metrics(folder / f"rank-{report.rank}.step_metrics.csv", rows)
 
 
 def _devices(options: RunOptions, local_rank: int) -> tuple[Any, list[int]]:
@@ -121,25 +137,29 @@ class _Fence:
 
 
 def _loop(
-    options: RunOptions,
+    spec: WorkerSpec,
     workload: Workload,
     batches: Iterator[tuple[Any, Any]],
     device: Any,
     timer: StepTimer,
     recorder: Recorder,
     fence: _Fence,
-    report: RankReport,
+    own: BlockReport,
     progress: Path | None,
 ) -> None:
-    report.counted_steps = 0
+    options = spec.options
     undisturbed, first = options.undisturbed_steps, options.first_profiled
-    for index in range(options.all_steps):
+    gpu_block = range(first - 1 - options.gpu_block_steps, first - 1)
+    end = first + options.profiled_steps(spec.profiler)
+    blocks = dict.fromkeys(undisturbed, UNDISTURBED) | dict.fromkeys(gpu_block, GPU)
+    blocks |= dict.fromkeys(range(first, end), own.kind)
+    for index in range(end):
         if index in (undisturbed.start, undisturbed.stop, first):
             fence.wait()
         recorder.before_step(index)
-        with timer.step(index, warmup=index < first, undisturbed=index in undisturbed):
+        with timer.step(index, blocks.get(index)):
             _step(options, workload, batches, device, timer)
-        report.counted_steps = max(0, index + 1 - first)
+        own.counted_steps = max(0, index + 1 - first)
         if progress:
             with progress.open("ab") as f:
                 f.write(b".")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace
 
-from collect.rank_reports import AttachedReport, RankReport
+from collect.injected.blocks import FULL, GPU, UNDISTURBED
+from collect.rank_reports import AttachedReport, BlockReport, RankReport
 from collect.ranks import assign_ranks
 from schemas.manifest import read_manifest
 
@@ -171,7 +172,7 @@ def recorded(folder: Path, stem: str, **fields: object) -> AttachedReport:
 
 def settled(folder: Path, reports: list[RankReport]) -> dict[str, str]:
     """Which process has which rank."""
-    assign_ranks(reports, folder)
+    assign_ranks(reports, {FULL: folder})
     return {path.name.partition(".")[0]: path.read_text() for path in sorted(folder.glob("*.trace.json.gz"))}
 
 
@@ -203,7 +204,7 @@ def test_processes_that_did_less_are_no_ranks(tmp_path: Path) -> None:
         recorded(tmp_path, "training", did=2, began_s=3.0),
         AttachedReport(reason="the program ended before the profiled steps"),
     ]
-    assigned = assign_ranks(reports, tmp_path)
+    assigned = assign_ranks(reports, {FULL: tmp_path})
     assert [(r.rank, r.ok) for r in assigned.reports] == [(0, True)] and not assigned.separate
     assert [p.read_text() for p in tmp_path.glob("*.trace.json.gz")] == ["training"]
     assert assigned.note == (
@@ -212,18 +213,42 @@ def test_processes_that_did_less_are_no_ranks(tmp_path: Path) -> None:
     )
 
 
+def test_files_of_both_blocks_follow_the_rank(tmp_path: Path) -> None:
+    gpu, full = tmp_path / "gpu", tmp_path / "torch"
+    for folder in (gpu, full):
+        folder.mkdir()
+        for stem in ("training", "helper"):
+            (folder / f"{stem}.trace.json.gz").write_text(stem)
+    blocks = [
+        BlockReport(kind=UNDISTURBED, steps=[(2, 1_000_000)]),
+        BlockReport(kind=GPU, steps=[(4, 2_000_000)]),
+        BlockReport(kind=FULL, steps=[(6, 3_000_000)]),
+    ]
+    reports: list[RankReport] = [
+        AttachedReport(ok=True, stem="training", did=2, blocks=blocks),
+        AttachedReport(ok=True, stem="helper", did=0),
+    ]
+    assign_ranks(reports, {GPU: gpu, FULL: full})
+    for folder, step in ((gpu, "4"), (full, "6")):
+        assert sorted(p.name for p in folder.iterdir()) == ["rank-0.step_metrics.csv", "rank-0.trace.json.gz"]
+        assert (folder / "rank-0.trace.json.gz").read_text() == "training"
+        # The undisturbed steps are those of both.
+        rows = read_csv(folder / "rank-0.step_metrics.csv")
+        assert [(r["step"], r["undisturbed"]) for r in rows] == [("2", "true"), (step, "false")]
+
+
 def test_failure_in_the_same_job_remains(tmp_path: Path) -> None:
     reports: list[RankReport] = [
         recorded(tmp_path, "first", did=2, job="a", job_rank=0),
         AttachedReport(reason="it went wrong", job="a", job_rank=1),
         AttachedReport(reason="an earlier attempt", job="b", job_rank=1),
     ]
-    assert [r.reason for r in assign_ranks(reports, tmp_path).reports if not r.ok] == ["it went wrong"]
+    assert [r.reason for r in assign_ranks(reports, {FULL: tmp_path}).reports if not r.ok] == ["it went wrong"]
 
 
 def test_processes_of_slurm_tasks_are_numbered(tmp_path: Path) -> None:
     reports: list[RankReport] = [
-        recorded(tmp_path, "late", began_s=2.0, recorded_steps=[(3, 1_000_000_001)]),
+        recorded(tmp_path, "late", began_s=2.0, blocks=[BlockReport(kind=FULL, steps=[(3, 1_000_000_001)])]),
         recorded(tmp_path, "early", began_s=1.0),
         recorded(tmp_path, "task", began_s=0.0, task=5),
         AttachedReport(reason="it went wrong"),

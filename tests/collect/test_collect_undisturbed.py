@@ -13,7 +13,7 @@ from collect_support import CPU, Collect, names, read_csv, read_trace
 from collect.injected.step_clock import StepClock
 from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
-from collect.run import slowdown_note, unlike_note
+from collect.run import overhead_note, unlike_note
 from collect.workload.step_timer import median_step_ns
 from schemas.errors import InputError
 from schemas.manifest import Pass, RankRecording, RunFile
@@ -33,53 +33,58 @@ for step in range(6):
 def test_timed_steps_follow_the_options() -> None:
     plain = make_options({"model": "alexnet"})
     # 3 warm-up steps, of which the last (7) is behind the 5 undisturbed ones: 0 1 | 2 3 4 5 6 | 7 | 8 ... 12.
-    assert (plain.undisturbed_steps, plain.first_profiled, plain.all_steps) == (range(2, 7), 8, 13)
+    assert (plain.undisturbed_steps, plain.first_profiled) == (range(2, 7), 8)
     few = make_options({"model": "alexnet", "undisturbed": 1, "warmup": 2, "steps": 4})
-    assert (few.undisturbed_steps, few.first_profiled, few.all_steps) == (range(1, 2), 3, 7)
+    assert (few.undisturbed_steps, few.first_profiled) == (range(1, 2), 3)
     for warmup in (0, 1):
         cold = make_options({"model": "alexnet", "warmup": warmup})
-        assert (len(cold.undisturbed_steps), cold.first_profiled, cold.all_steps) == (0, warmup, warmup + 5)
-    assert make_options({"model": "alexnet", "profiler": "none"}).all_steps == 8
-    assert make_options({"model": "alexnet", "profiler": "none,torch"}).all_steps == 13
+        assert (len(cold.undisturbed_steps), cold.first_profiled) == (0, warmup)
+    assert make_options({"model": "alexnet", "profiler": "none"}).first_profiled == 3
+    assert make_options({"model": "alexnet", "profiler": "none,torch"}).first_profiled == 8
     with pytest.raises(InputError, match="--undisturbed: needs --warmup 2 or more"):
         make_options({"model": "alexnet", "warmup": 1, "undisturbed": 2})
 
 
 def test_step_clock_measures_blocks() -> None:
+    began, began_unix = time.perf_counter_ns(), time.time_ns()
     clock = StepClock()
-    clock.step(0, last=False)  # outside a block: not timed
-    began = time.perf_counter_ns()
-    clock.start(undisturbed=True)
     time.sleep(0.02)
-    clock.step(1, last=False)
+    clock.step(1)
     time.sleep(0.01)
-    clock.step(2, last=True)
+    clock.step(2)
     took = time.perf_counter_ns() - began
-    clock.step(3, last=False)
-    clock.start(undisturbed=False)
-    clock.step(4, last=False)
-    clock.step(5, last=False)
-    # The second block has not ended: its step time is unknown.
-    [(one, first_ns), (two, second_ns)] = clock.blocks[True]
-    assert (one, two, list(clock.blocks)) == (1, 2, [True])
+    # The block has not ended: its step time is unknown.
+    assert clock.step_ns(on_gpu=False) is clock.step_ns(on_gpu=True) is None
+    clock.end()
+    [(one, first_ns), (two, second_ns)] = clock.steps
+    assert (one, two) == (1, 2)
     assert first_ns >= 20_000_000 and second_ns >= 10_000_000 and first_ns + second_ns <= took
     for on_gpu in (False, True):
-        times = clock.step_ns(True, on_gpu), clock.step_ns(False, on_gpu)
-        assert times == (round((first_ns + second_ns) / 2), None)
+        assert clock.step_ns(on_gpu) == round((first_ns + second_ns) / 2)
+    [(_, first_start, first_end), (_, second_start, second_end)] = clock.ranges()
+    assert began_unix <= first_start and second_end <= time.time_ns() and first_end == second_start
+    assert (first_end - first_start, second_end - second_start) == (first_ns, second_ns)
+
+
+def test_step_time_of_a_block_that_began_before_its_clock_is_unknown() -> None:
+    clock = StepClock(late=True)
+    clock.step(0)
+    clock.end()
+    assert clock.step_ns(on_gpu=False) is None
 
 
 def test_step_that_is_unlike_the_others_does_not_count() -> None:
-    clock = StepClock()
-    clock.blocks = {
-        True: [(2, 20_000_000), (3, 21_000_000), (4, 900_000_000), (5, 22_000_000)],
-        False: [(7, 20_000_000), (8, 20_000_000), (9, 20_000_000), (10, 90_000_000)],
-    }
+    undisturbed, recorded = StepClock(), StepClock()
+    undisturbed.steps = [(2, 20_000_000), (3, 21_000_000), (4, 900_000_000), (5, 22_000_000)]
+    recorded.steps = [(7, 20_000_000), (8, 20_000_000), (9, 20_000_000), (10, 90_000_000)]
+    undisturbed.end()
+    recorded.end()
     said = "step 4 (undisturbed) took 900.0 ms and others 21.5 ms, perhaps the end of an epoch"
-    assert (clock.unlike(True, on_gpu=False), clock.step_ns(True, on_gpu=False)) == (said, 21_500_000)
-    assert (clock.unlike(True, on_gpu=True), clock.step_ns(True, on_gpu=True)) == (said, None)
+    for on_gpu, step_ns in ((False, 21_500_000), (True, None)):
+        assert (undisturbed.unlike(on_gpu, "undisturbed"), undisturbed.step_ns(on_gpu)) == (said, step_ns)
     # With a GPU the last step waits for the work of all, and the mean is the step time.
-    assert (clock.unlike(False, on_gpu=True), clock.step_ns(False, on_gpu=True)) == (None, 37_500_000)
-    assert clock.step_ns(False, on_gpu=False) == 20_000_000
+    assert (recorded.unlike(True, "recorded"), recorded.step_ns(on_gpu=True)) == (None, 37_500_000)
+    assert recorded.step_ns(on_gpu=False) == 20_000_000
     done = Pass(profiler="torch", ranks=[RankRecording(rank=0), RankRecording(rank=1, unlike_step=said)])
     assert unlike_note(done) == f"torch: rank 1: {said}; --warmup moves the blocks"
 
@@ -165,12 +170,18 @@ def test_profiler_overhead_is_reported() -> None:
     ]
     done = Pass(profiler="torch", files=[trace], options={"shapes": True, "stacks": False}, ranks=ranks)
     # 22.23 / 17.1 = 1.3
-    said = "torch: a recorded step takes 1.30 times as long as an undisturbed one: 22.230 ms instead of 17.100 ms"
-    assert slowdown_note(done) == f"{said}; --detail light has less overhead"
+    said = "recorded over undisturbed step time: torch 1.30 (22.230 instead of 17.100 ms)"
+    assert overhead_note([done]) == f"{said}; --detail light has less overhead"
     done.options = {"shapes": False}
-    assert slowdown_note(done) == said
+    assert overhead_note([done]) == said
+    # Both recordings of a run are in one line: 17.271 / 17.1 = 1.01.
+    gpu_only = RankRecording(rank=1, undisturbed_step_ns=17_100_000, recorded_step_ns=17_271_000)
+    gpu = Pass(profiler="gpu", files=[trace], ranks=[gpu_only])
+    both = "GPU only 1.01 (17.271 instead of 17.100 ms), torch 1.30 (22.230 instead of 17.100 ms)"
+    assert overhead_note([gpu, done]) == f"recorded over undisturbed step time: {both}"
+    assert overhead_note([gpu]) is None
     # 18.81 / 17.1 = 1.1, which is not more than 1.1; and a pass that records nothing has no cost.
     done.ranks = [RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=18_810_000)]
-    assert slowdown_note(done) is None
+    assert overhead_note([done]) is None
     done.ranks, done.files = ranks, [RunFile(path="none/log.txt", kind="log")]
-    assert slowdown_note(done) is None
+    assert overhead_note([done]) is None

@@ -1,0 +1,69 @@
+"""One recording of GPU work alone, by CUPTI's activity records where cupti-python is there, else by torch.profiler."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from .bounds import Bounds
+from .session import MAX_EVENTS, BlockSession, Session
+from .trace_files import private_folder
+
+
+def open_gpu_session(config: dict[str, Any], step: int, warms_up: bool = False, whole: bool = False) -> BlockSession:
+    """Start to record GPU work alone; the arguments are those of Session."""
+    from .gpu_activities import unavailable
+
+    reason = unavailable()
+    if reason:
+        return Session(config, step, warms_up, whole, gpu_only=reason)
+    return GpuSession(config, warms_up, whole)
+
+
+class GpuSession(BlockSession):
+    """Records kernels, copies and fills. Those of the warm-up step are left out when it is written."""
+
+    def __init__(self, config: dict[str, Any], warms_up: bool, whole: bool) -> None:
+        """Start to record."""
+        from .gpu_activities import GpuActivities
+
+        self._new_activities = GpuActivities
+        self._stopping = threading.Lock()
+        self._limits = (config["max_events"] or MAX_EVENTS[whole], config["seconds"])
+        self._start()
+        self.recorder = self._activities.recorder
+        if not warms_up:
+            self.end_warmup()
+
+    def _start(self) -> None:
+        self._running = True
+        self._activities = self._new_activities()
+        self._activities.start()
+
+    def end_warmup(self) -> None:
+        """Bound what is recorded from now on."""
+        max_events, seconds = self._limits
+        if seconds:
+            self._bounds = Bounds(max_events, seconds, False, self._stop, self._start)
+
+    def _stop(self) -> None:
+        with self._stopping:
+            if self._running:
+                self._running = False
+                self._activities.stop()
+
+    def stop(self) -> None:
+        """Stop, unless a bound has."""
+        if self._bounds:
+            self._bounds.stop()
+        self._stop()
+
+    def write(self, folder: Path, stem: str, steps: list[tuple[int, int, int]], unfinished: int | None) -> bool:
+        """Write the trace."""
+        with private_folder(folder) as temporary:
+            trace = Path(temporary) / "trace.json.gz"
+            if not self._activities.write(trace, steps):
+                return False
+            trace.replace(folder / f"{stem}.trace.json.gz")
+        return True

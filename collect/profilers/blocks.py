@@ -1,0 +1,152 @@
+"""What the profilers that record blocks of steps have in common: torch, gpu and none.
+
+In the user's program they attach to each Python process (collect/injected); in the worker of a built-in model they are
+called around the steps.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collect.injected.blocks import GPU, UNDISTURBED, Block, Blocks, plan
+from collect.injected.gpu_session import open_gpu_session
+from collect.injected.marks import cause
+from collect.injected.session import BlockSession, Session
+from collect.profilers.base import Own, Profiler, Recorder
+from schemas.errors import MachineError
+
+SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
+NOTHING = dict.fromkeys(("shapes", "memory", "stacks", "flops", "memory_timeline"), False)
+"""What torch.profiler records besides events, by option: nothing."""
+
+
+class BlockRecorder(Recorder):
+    """Records blocks in the worker. `ProfilerStep#N` is step N of the step metrics."""
+
+    def __init__(
+        self,
+        blocks: list[Block],
+        settings: dict[str, Any],
+        folders: dict[str, Path],
+        rank: int,
+        wait: Callable[[], object],
+    ) -> None:
+        """Record `blocks` into their `folders`, by kind. `wait` waits for all ranks."""
+        self._settings = settings
+        self._folders = folders
+        self._stem = f"rank-{rank}"
+        self._done = 0
+        self._wait = wait
+        self._blocks = Blocks(self._open, self._write_block, self._wait_for_ranks, settings["stacks"])
+        self._blocks.add(*blocks)
+        self._written: list[Block] = []
+
+    def before_step(self, index: int) -> None:
+        """End the previous step, and the block that it was the last of."""
+        self._done = index
+        self._blocks.step_ended(index)
+
+    def after_steps(self) -> None:
+        """End the last step."""
+        self._done += 1
+        self._blocks.step_ended(self._done)
+
+    def stop(self) -> None:
+        """After a failure, write what was recorded up to then."""
+        self._blocks.end_early(self._done)
+
+    @property
+    def recorders(self) -> dict[str, str]:
+        """The package that recorded each kind of block, with its version; of blocks that were written only."""
+        return {block.kind: block.session.recorder for block in self._written if block.session}
+
+    def _open(self, block: Block, step: int) -> BlockSession:
+        start = open_gpu_session if block.kind == GPU else Session
+        return start(self._settings, step, step < block.first)
+
+    def _wait_for_ranks(self, barrier: str) -> None:
+        self._wait()
+
+    def _write_block(self, block: Block) -> None:
+        if block.session and block.clock:
+            steps = block.clock.ranges()[: block.counted_steps]
+            if block.session.write(self._folders[block.kind], self._stem, steps, block.unfinished):
+                self._written.append(block)
+
+
+class BlockProfiler(Profiler[Own]):
+    """Attaches to the user's Python program, or records inside the worker."""
+
+    follows_steps = True
+    samples_gpus = True
+    _work: Path | None = None
+    """Where processes of the user's program leave their marks."""
+
+    def steps(self) -> tuple[int, int, int]:
+        """Return the lengths of the blocks: undisturbed, GPU only, full."""
+        raise NotImplementedError
+
+    def settings(self) -> dict[str, Any]:
+        """Return what torch.profiler records besides events."""
+        return NOTHING
+
+    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
+        """For the user's program: make Python import collect/injected at start-up."""
+        # CUPTI, once used, slows a program down until it is detached.
+        teardown = {"TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
+        if not self.options.program:
+            return teardown
+        o = self.options
+        undisturbed, gpu_steps, steps = self.steps()
+        settings = {
+            "kind": self.kind,
+            "folders": {kind: str(path.resolve()) for kind, path in self.folders(folder).items()},
+            "work": str(scratch),
+            "warmup": o.warmup,
+            "undisturbed": undisturbed,
+            "gpu_steps": gpu_steps,
+            "steps": steps,
+            **self.settings(),
+            "step_function": o.step_function,
+            "max_events": o.max_events,
+            "seconds": o.seconds,
+        }
+        self._work = scratch
+        path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
+        return {
+            **teardown,
+            "PYTHONPATH": path,
+            "TRACEQUARRY_ATTACH": json.dumps(settings),
+            # Kineto writes 5 to 7 lines of its own to the program's stderr; this level is above all of them.
+            "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
+        }
+
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+        """Return a recorder for this process."""
+        undisturbed, gpu_steps, steps = self.steps()
+        blocks = [b for b in plan(self.options.warmup, undisturbed, gpu_steps, steps) if b.kind != UNDISTURBED]
+        settings = {**self.settings(), "max_events": None, "seconds": None}
+        return BlockRecorder(blocks, settings, self.folders(folder), rank, wait)
+
+    def finish(self, folder: Path, log: str) -> None:
+        """Check that there is a trace."""
+        if not any(folder.glob("rank-*.trace.json.gz")):
+            why = f": {cause(self._work)}" if self._work else ""
+            raise MachineError(f"no trace was recorded{why}")
+
+    def record(self) -> dict[str, Any]:
+        """Return the options of the blocks."""
+        o = self.options
+        own = {
+            "step_function": o.step_function,
+            "max_events": o.max_events,
+            "seconds": o.seconds,
+            # The requested steps of the user's program; those that were counted are in Pass.counted_steps.
+            "steps": o.profiled_steps(self.name),
+            "warmup": o.warmup,
+        }
+        return {**(own if o.program else {}), "undisturbed": self.steps()[0]}
