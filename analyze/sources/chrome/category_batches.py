@@ -39,6 +39,8 @@ _ALIASES = {
     "Python function": "python_function",
     "Overhead": "overhead",
 }
+_MEMORY = "cpu_instant_event"
+"""Category of memory events, the only ones without a length."""
 _NOT_STORED = {"M", "s", "t", "f", "C", "i", "I", "R", "P", "N", "O", "D", "c"}
 """Phases of events without a table: names, flows, counters, instants, marks, samples, objects."""
 
@@ -72,24 +74,27 @@ def _by_category(events: Sequence[Event], tally: Tally) -> dict[str, list[Event]
 
     Events of a category keep their order, one alias of the category after the other.
     """
-    groups: defaultdict[tuple[str, str], list[Event]] = defaultdict(list)
+    complete: defaultdict[str, list[Event]] = defaultdict(list)
+    found: defaultdict[str, list[Event]] = defaultdict(list)
     no_phase = 0
     unread: Counter[str] = Counter()
     for e in events:
         ph = e.ph
-        if ph == "X" or (ph == "i" and e.name == "[memory]"):
-            groups[ph, e.cat].append(e)
+        if ph == "X":
+            complete[e.cat].append(e)
+        elif ph == "i":
+            if e.cat == _MEMORY and e.name == "[memory]":
+                found[_MEMORY].append(e)
         elif ph not in _NOT_STORED:
             if ph:
                 unread[phase_label(e)] += 1
             else:
                 no_phase += 1
-    found: defaultdict[str, list[Event]] = defaultdict(list)
-    for (ph, cat), group in groups.items():
+    for cat, group in complete.items():
         category = _ALIASES.get(cat, cat)
-        if category in CATEGORIES and (category == "cpu_instant_event") == (ph == "i"):
+        if category in CATEGORIES and category != _MEMORY:
             found[category] += group
-        elif ph == "X" and cat not in _NOT_STORED_CATEGORIES:
+        elif cat not in _NOT_STORED_CATEGORIES:
             unread[_label(cat)] += len(group)
     _move_ranges(found)
     if no_phase:

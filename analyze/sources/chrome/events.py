@@ -132,7 +132,7 @@ class Tally:
 def decode_chunk(chunk: bytes) -> list[Event] | None:
     """Decode comma-separated events; None unless all are well-formed and of the expected types."""
     try:
-        return _decode_list(b"[" + chunk + b"]")
+        return _decode_list(b"[%b]" % chunk)
     except _ERRORS:
         return None
 

@@ -20,9 +20,6 @@ from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
 _PEEKED_BYTES = 64 << 10
-_GROWTH, _MOST_CHUNKS = 8, 2
-"""A chunk of a plain file is an eighth of the bytes before it, from one to two CHUNK_BYTES: each chunk has a fixed
-cost, but few chunks occupy few processes."""
 _LOOK_BACK = 64 << 10
 _WIDEST_BOUNDARY = 256
 """Bytes of the longest `},{` with spaces that is found across two parts of a buffer."""
@@ -169,8 +166,7 @@ class TraceFile:
                 start = cut
             if end >= size:
                 break
-            grown = min(end // _GROWTH, _MOST_CHUNKS * self.chunk_bytes)
-            end = min(end + max(grown, self.chunk_bytes), size)
+            end = min(end + self.chunk_bytes, size)
         yield Piece(self.path, start, end)
 
     def _cut_between(self, start: int, end: int) -> int:
