@@ -36,8 +36,18 @@ def nullable(values: Ints, kind: pa.DataType | None = None) -> pa.Array:
     """Return an Arrow array (int64 by default) in which the smallest number is NULL."""
     import pyarrow as pa
 
-    missing = values == NULL
-    return pa.array(np.where(missing, 0, values), kind, mask=missing)
+    return _masked(values, values != NULL, kind or pa.int64())
+
+
+def _masked(values: npt.NDArray[np.integer], valid: Mask, kind: pa.DataType) -> pa.Array:
+    """Return an Arrow array with NULL for values that are not valid."""
+    import pyarrow as pa
+
+    if valid.all():
+        return pa.array(values, kind)
+    # From buffers, which is ten times as fast as pa.array with a mask.
+    bits, numbers = np.packbits(valid, bitorder="little"), values.astype(kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(values), [pa.py_buffer(bits), pa.py_buffer(numbers)])
 
 
 def text_codes(columns: Sequence[pa.ChunkedArray]) -> tuple[list[npt.NDArray[np.int32]], pa.Array]:
@@ -65,9 +75,7 @@ def texts(codes: npt.NDArray[np.integer], dictionary: pa.Array) -> pa.Dictionary
     """Return numbers of texts, negative for NULL, as a column of texts."""
     import pyarrow as pa
 
-    missing = codes < 0
-    indices = pa.array(np.where(missing, 0, codes).astype(np.int32), mask=missing)
-    return pa.DictionaryArray.from_arrays(indices, dictionary)
+    return pa.DictionaryArray.from_arrays(_masked(codes, codes >= 0, pa.int32()), dictionary)
 
 
 def equals(column: pa.ChunkedArray, text: str) -> Mask:

@@ -95,6 +95,8 @@ def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | No
         return None
     (device,), devices = text_codes([memory_events.column("device_type")])
     counts = np.array([*((d in _CPU_ALLOCATORS) != on_gpu for d in devices.to_pylist()), False])[device]
+    if not counts.any():
+        return np.zeros(len(events.start), np.int64)
     at, size = (ints(memory_events, c)[counts] for c in ("start_ns", "bytes"))
     order = np.argsort(at, kind="stable")
     at, so_far = at[order], np.append(0, np.cumsum(np.where(size == NULL, 0, size)[order]))
