@@ -1,0 +1,240 @@
+"""How much longer do steps take while they are recorded? `python recording_overhead.py FOLDER [PROGRAM ...]`.
+
+Runs each program plain and under `collect run` with its defaults, and prints a table. Needs a GPU, and two for DDP. A
+program prints its own median step time, by CUDA events.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+STEPS = 60
+"""Steps of a program; `collect` records within the first 19."""
+SKIPPED = 25
+"""Steps that a program does not time: warm-up, and all that `collect` records."""
+
+
+class Steps:
+    """Iterates over steps, and prints their median time at the end."""
+
+    def __init__(self, steps: int = STEPS, skipped: int = SKIPPED) -> None:
+        self.steps, self.skipped = steps, skipped
+
+    def __iter__(self) -> Iterator[int]:
+        import torch
+
+        events = []
+        for step in range(self.steps):
+            events.append(torch.cuda.Event(enable_timing=True))
+            events[-1].record()
+            yield step
+        torch.cuda.synchronize()
+        pairs = zip(events[self.skipped :], events[self.skipped + 1 :], strict=False)
+        median = statistics.median(a.elapsed_time(b) for a, b in pairs)
+        if os.environ.get("RANK", "0") == "0":
+            print(f"median step: {median:.3f} ms", flush=True)
+
+
+def _transformer(blocks: int, width: int) -> Any:
+    from torch import nn
+
+    layers = [nn.TransformerEncoderLayer(width, 16, 4 * width, batch_first=True, dropout=0.0) for _ in range(blocks)]
+    return nn.Sequential(*layers).cuda()
+
+
+def _train_ddp(sleep_s: float) -> None:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("nccl")
+    rank = dist.get_rank()
+    torch.cuda.set_device(rank)
+    model = torch.nn.parallel.DistributedDataParallel(_transformer(6, 1024), device_ids=[rank])
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(8, 256, 1024, device="cuda")
+    for _ in Steps():
+        time.sleep(sleep_s * (rank == 1))
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = model(batch).float().square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+def ddp() -> None:
+    """DDP, 6 transformer blocks, 2 GPUs."""
+    _train_ddp(0)
+
+
+def late_rank() -> None:
+    """The same; rank 1 sleeps 5 ms in each step."""
+    _train_ddp(0.005)
+
+
+def resnet50() -> None:
+    """ResNet-50, bf16, batch 64."""
+    import torch
+    import torchvision
+
+    model = torchvision.models.resnet50().cuda().to(memory_format=torch.channels_last)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images = torch.randn(64, 3, 224, 224, device="cuda").to(memory_format=torch.channels_last)
+    labels = torch.randint(1000, (64,), device="cuda")
+    for _ in Steps():
+        with torch.autocast("cuda", torch.bfloat16):
+            loss = torch.nn.functional.cross_entropy(model(images), labels)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def generate() -> None:
+    """generate() of a small Llama, 16 tokens; recorded whole."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=8192, hidden_size=512, intermediate_size=1536, num_hidden_layers=8, num_attention_heads=8
+    )
+    model = LlamaForCausalLM(config).cuda().half().eval()
+    prompt = torch.randint(8192, (1, 16), device="cuda")
+    for _ in Steps(8, 2):
+        model.generate(prompt, max_new_tokens=16, min_new_tokens=16, do_sample=False, pad_token_id=0)
+
+
+def graph_step(graph: Any) -> None:
+    """Replay a graph: what --step-function counts."""
+    graph.replay()
+
+
+def cuda_graph() -> None:
+    """Replay of a CUDA graph of 4 transformer blocks."""
+    import torch
+
+    model = _transformer(4, 512).half().eval()
+    batch = torch.randn(4, 128, 512, device="cuda", dtype=torch.half)
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                model(batch)
+        torch.cuda.current_stream().wait_stream(side)
+        with torch.cuda.graph(graph):
+            model(batch)
+    for _ in Steps():
+        graph_step(graph)
+        torch.cuda.synchronize()
+
+
+def host_bound() -> None:
+    """Many tiny kernels: waits for the host."""
+    import torch
+
+    model = torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(200))).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    batch = torch.randn(16, 64, device="cuda")
+    for _ in Steps():
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def data_bound() -> None:
+    """A loader that sleeps 30 ms for each batch."""
+    import torch
+
+    model = _transformer(2, 512)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for _ in Steps():
+        time.sleep(0.03)
+        batch = torch.randn(8, 128, 512, pin_memory=True).cuda(non_blocking=True)
+        model(batch).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+PROGRAMS: dict[str, Callable[[], None]] = {
+    f.__name__: f for f in (ddp, late_rank, resnet50, generate, cuda_graph, host_bound, data_bound)
+}
+OPTIONS = {"generate": ["--profiler", "gpu,torch"], "cuda_graph": ["--step-function", "__main__:graph_step"]}
+"""Options of `collect run`, where a program needs some."""
+LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+
+
+def _command(name: str) -> list[str]:
+    launcher = LAUNCHER if name in ("ddp", "late_rank") else []
+    return [sys.executable, *launcher, str(Path(__file__).resolve()), "--program", name]
+
+
+def _median(text: str) -> float | None:
+    found = re.findall(r"median step: ([\d.]+) ms", text)
+    return float(found[-1]) if found else None
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.stderr.write(done.stderr[-3000:])
+        raise RuntimeError(f"exit code {done.returncode}")
+    return done.stdout + done.stderr
+
+
+def measure(name: str, output: Path) -> dict[str, Any]:
+    """Run a program plain and recorded, and return its step times in ms by column."""
+    row: dict[str, Any] = {"program": name, "plain": _median(_run(_command(name)))}
+    before = set(output.glob("*/run.json"))
+    collect = [sys.executable, "-m", "collect", "run", "-o", str(output), *OPTIONS.get(name, [])]
+    said = _run([*collect, "--", *_command(name)])
+    [path] = set(output.glob("*/run.json")) - before
+    row["after"] = _median(said)
+    for one in json.loads(path.read_text())["passes"]:
+        ranks = one["ranks"]
+        if name == "generate":
+            row[one["profiler"]] = _median((path.parent / one["profiler"] / "log.txt").read_text())
+            row["undisturbed"] = row["plain"]
+        elif ranks:
+            slowest = max(ranks, key=lambda r: r["recorded_step_ns"] or 0)
+            row[one["profiler"]] = (slowest["recorded_step_ns"] or 0) / 1e6
+            row["undisturbed"] = (slowest["undisturbed_step_ns"] or 0) / 1e6
+        if one["profiler"] == "gpu":
+            row["recorder"] = one["options"].get("recorder")
+    for recorded in ("gpu", "torch"):
+        if row.get(recorded) and row.get("undisturbed"):
+            row[f"{recorded} ratio"] = row[recorded] / row["undisturbed"]
+    return row
+
+
+COLUMNS = ("program", "plain", "undisturbed", "gpu", "torch", "gpu ratio", "torch ratio", "after", "recorder")
+
+
+def main() -> None:
+    """Run one program, or measure all."""
+    if sys.argv[1] == "--program":
+        PROGRAMS[sys.argv[2]]()
+        return
+    output = Path(sys.argv[1])
+    output.mkdir(parents=True, exist_ok=True)
+    print("| " + " | ".join(COLUMNS) + " |\n|" + " --- |" * len(COLUMNS), flush=True)
+    for name in sys.argv[2:] or PROGRAMS:
+        try:
+            row = measure(name, output)
+        except Exception as e:
+            print(f"| {name} | {type(e).__name__}: {e}", flush=True)
+            continue
+        cells = [f"{row.get(c):.3f}" if isinstance(row.get(c), float) else str(row.get(c) or "") for c in COLUMNS]
+        print("| " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
