@@ -72,15 +72,16 @@ def open(
     queries: Paths | Sequence[Paths] = (),
     where: str | None = None,
     profiler: str | None = None,
+    block: str | None = None,
     progress: Progress | None = None,
 ) -> Traces:
     """Open stores, run folders, folders of them, or raw files, at URLs too; raw ones go into the cache first.
 
-    `queries`: further folders of query files. `where`, `profiler`: read only this part, see `Traces.where`.
-    `progress`: is called as the ingest proceeds. Raises InputError for what cannot be read; `Traces.warnings` say what
-    was lost of the rest.
+    `queries`: further folders of query files. `where`, `profiler`, `block`: read only this part, see
+    `Traces.where`. `progress`: is called as the ingest proceeds. Raises InputError for what cannot be read;
+    `Traces.warnings` say what was lost of the rest.
     """
-    return Traces(paths, queries, progress, where, profiler)
+    return Traces(paths, queries, progress, where, profiler, block)
 
 
 def ingest(
@@ -184,12 +185,13 @@ def compare(
     sort: str | None = None,
     limit: int | None = None,
     profiler: str | None = None,
+    block: str | None = None,
     flame: Paths | None = None,
 ) -> Comparison:
     """Compare two recordings: what was added, removed or changed, and whether `fail_if` holds.
 
     `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
-    `profiler`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows
+    `profiler`, `block`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows
     (`answer`: times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
     from analyze.comparison import compare as run_compare
@@ -200,7 +202,7 @@ def compare(
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
         result = run_compare(
             *(
-                Engine(side.stores, side.selection.narrowed(where, profiler).narrowed(of_side))
+                Engine(side.stores, side.selection.narrowed(where, profiler, block).narrowed(of_side))
                 for side, of_side in zip(sides, (where_a, where_b), strict=True)
             ),
             level=level,

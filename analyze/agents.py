@@ -38,7 +38,7 @@ Start with `advise` (what costs time; its notes say what of the recordings is no
 (what was recorded); `list_queries` has every question, `describe_query` its parameters and what its columns mean.
 `run_sql` takes any SELECT over the tables of `tables`.
 Times are whole nanoseconds. `where` is SQL over the columns of the table `runs` and `rank`, and selects recordings;
-`profiler` is torch, nsys, nvprof, ncu, none or all, by default one timing pass of each workload.
+`profiler` is torch, gpu, nsys, nvprof, ncu, none or all, by default one timing pass of each workload.
 """
 
 Parameters = dict[str, str | int | float]

@@ -45,6 +45,7 @@ class Traces:
         progress: Progress | None = None,
         where: str | None = None,
         profiler: str | None = None,
+        block: str | None = None,
     ):
         from analyze.ingestion.cache import open_stores
         from analyze.query.selection import DEFAULT
@@ -56,17 +57,18 @@ class Traces:
         """Which runs and ranks the raw files were taken for that had to be ingested now, in sentences."""
         self._stores, self.warnings = open_stores(places, progress, self.read_as.append)
         self.query_folders = tuple(as_paths(queries))
-        self.selection = DEFAULT.narrowed(where, profiler)
+        self.selection = DEFAULT.narrowed(where, profiler, block)
 
-    def where(self, condition: str | None = None, profiler: str | None = None) -> Traces:
+    def where(self, condition: str | None = None, profiler: str | None = None, block: str | None = None) -> Traces:
         """Return the part for which `condition` holds: `traces.where("gpus = 2").advise()`.
 
-        `condition`: SQL over the columns of `runs`, `rank` and `node`. `profiler`: torch, nsys, nvprof, ncu or none
-        reads only what was recorded under it, all reads every pass; by default one timing pass of each workload is
-        read. Both parts stay open together.
+        `condition`: SQL over the columns of `runs`, `rank` and `node`. `profiler`: gpu, torch, nsys, nvprof, ncu or
+        none reads only what was recorded under it, all reads every pass; by default one timing pass of each workload is
+        read. `block`, of a program recorded as GPU only and in full: gpu or full reads one of them, both reads both
+        apart. Both parts stay open together.
         """
         part = copy(self)
-        part.selection = self.selection.narrowed(condition, profiler)
+        part.selection = self.selection.narrowed(condition, profiler, block)
         return part
 
     @property
@@ -92,7 +94,7 @@ class Traces:
 
     def __repr__(self) -> str:
         given = map(repr, self._given)
-        selected = (f"{k}={v!r}" for k in ("condition", "profiler") if (v := getattr(self.selection, k)))
+        selected = (f"{k}={v!r}" for k in ("condition", "profiler", "block") if (v := getattr(self.selection, k)))
         return f"analyze.open({', '.join([*given, *selected])})".replace("condition=", "where=")
 
     def _repr_html_(self) -> str:
@@ -120,7 +122,7 @@ class Traces:
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
-        engine = self._engine(replace(self.selection, by=by), query)
+        engine = self._engine(self.selection.grouped(by), query)
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
             from analyze.report.output_files import draw

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from schemas.table_declaration import CPU, GPU, INTERVAL, LINK, table
+from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, table
 
 _TREE = (
     "tree",
@@ -91,6 +91,20 @@ DERIVED_TABLES = (
         ("outer_start_ns", "int64", "ns", "start of that operator or range"),
         ("phase", "string", "", "innermost phase that the launch call begins in: on its thread, else on any"),
         ("phase_start_ns", "int64", "ns", "start of the call of that phase"),
+        derived=True,
+    ),
+    table(
+        "twins",
+        "a kernel, memcpy or memset of a GPU-only block, with its twin in the full block of the same program",
+        ("kind", "string", "", "kernel, memcpy or memset"),
+        *GPU[1:],
+        INTERVAL[0],
+        LINK[0],
+        ("turn", "int32", "", "step that launched it, as in recorded_steps; NULL without a twin in a step"),
+        ("full_start_ns", "int64", "ns", "start of the twin; NULL without a twin, as all that follow"),
+        ("full_dur_ns", "int64", "ns", "duration of the twin"),
+        ("full_correlation_id", "int64", "", "correlation id of the twin"),
+        *COLLECTIVE,
         derived=True,
     ),
     table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import gpu_samples
-from schemas.table_declaration import CPU, GPU, INTERVAL, LINK, table
+from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, table
 from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
 
 _SUMMARY = (
@@ -60,18 +60,7 @@ EVENT_TABLES = (
         ("blocks_per_sm", "double", "", "blocks / SMs"),
         ("occupancy_pct", "double", "%", "estimated achieved occupancy"),
         ("graph_id", "int64", "", "CUDA graph the kernel ran in; NULL or 0 outside graphs"),
-        ("collective", "string", "", "collective as NCCL named it to the profiler"),
-        ("in_elems", "int64", "", "elements sent"),
-        ("out_elems", "int64", "", "elements received"),
-        ("dtype", "string", "", "element type of the collective"),
-        ("group_size", "int32", "", "ranks in the process group"),
-        ("group_name", "string", "", "process group"),
-        ("group_ranks", "string", "", "ranks in the group, as a JSON list; the profiler truncates a long one"),
-        ("group_desc", "string", "", "description of the process group in the program"),
-        ("seq", "int64", "", "sequence number of the collective in its group"),
-        ("peer", "int32", "", "destination of a send, source of a receive: a global rank in PyTorch"),
-        ("in_splits", "string", "", "rows sent to each rank by an all_to_all, a JSON list; [] means equal splits"),
-        ("out_splits", "string", "", "rows received from each rank; as in_splits"),
+        *COLLECTIVE,
     ),
     table(
         "process_groups",

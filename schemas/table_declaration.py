@@ -51,3 +51,18 @@ CPU = (
     ("pid", "int64", "", "process; NULL where the file has a label instead of a number"),
     ("tid", "int64", "", "thread; NULL where the file has a label instead of a number"),
 )
+COLLECTIVE = (
+    ("collective", "string", "", "collective as NCCL named it to the profiler"),
+    ("in_elems", "int64", "", "elements sent"),
+    ("out_elems", "int64", "", "elements received"),
+    ("dtype", "string", "", "element type of the collective"),
+    ("group_size", "int32", "", "ranks in the process group"),
+    ("group_name", "string", "", "process group"),
+    ("group_ranks", "string", "", "ranks in the group, as a JSON list; the profiler truncates a long one"),
+    ("group_desc", "string", "", "description of the process group in the program"),
+    ("seq", "int64", "", "sequence number of the collective in its group"),
+    ("peer", "int32", "", "destination of a send, source of a receive: a global rank in PyTorch"),
+    ("in_splits", "string", "", "rows sent to each rank by an all_to_all, a JSON list; [] means equal splits"),
+    ("out_splits", "string", "", "rows received from each rank; as in_splits"),
+)
+"""What PyTorch says of the collective of a kernel of NCCL."""

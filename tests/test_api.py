@@ -89,7 +89,7 @@ def test_every_option_has_its_counterpart(command: str) -> None:
     taken = set().union(*(inspect.signature(function).parameters for function in asked)) - {"self", "progress", "show"}
     if asked[0].__qualname__.startswith("Traces."):
         taken |= set(inspect.signature(analyze.open).parameters) - {"progress"}
-    assert options <= taken and taken - options <= {"queries", "where", "profiler"}
+    assert options <= taken and taken - options <= {"queries", "where", "profiler", "block"}
     assert command in ("info", "study", "mcp") or {"where", "profiler"} <= options or "where" not in taken
 
 

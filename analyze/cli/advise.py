@@ -9,6 +9,7 @@ import typer
 
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
+    Block,
     Format,
     Output,
     Paths,
@@ -25,6 +26,7 @@ def advise(
     paths: Paths,
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     min_pct: Annotated[
         float,
         typer.Option("--min-pct", min=0, callback=finite, help="Hide findings below this share of the run time (%)."),
@@ -34,7 +36,7 @@ def advise(
 ) -> None:
     """List what costs time, the most costly first. Findings have an upper bound of the savings, evidence and advice."""
     form = form_of(format, output)
-    found = open_traces(paths, where, profiler).advise(min_pct)
+    found = open_traces(paths, where, profiler, block=block).advise(min_pct)
     if form != "table":
         print_answer(found, form, output)
         return

@@ -10,6 +10,7 @@ import typer
 import analyze
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
+    Block,
     Format,
     Limit,
     Output,
@@ -35,6 +36,7 @@ def compare(
     where_a: Annotated[str | None, typer.Option("--where-a", help="Like --where, for A only.")] = None,
     where_b: Annotated[str | None, typer.Option("--where-b", help="Like --where, for B only.")] = None,
     profiler: Profiler = None,
+    block: Block = None,
     per_step: Annotated[
         bool | None,
         typer.Option(
@@ -87,6 +89,7 @@ def compare(
         sort=sort,
         limit=limit,
         profiler=profiler,
+        block=block,
         flame=flame,
     )
     print_answer(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.

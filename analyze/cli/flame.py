@@ -10,6 +10,7 @@ import typer
 
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
+    Block,
     Paths,
     Profiler,
     Where,
@@ -28,13 +29,14 @@ def flame(
     time: Annotated[str, typer.Option("--time", help="gpu or cpu time.")] = "gpu",
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
 ) -> None:
     """Write the call trees as a flame graph. Open it in https://www.speedscope.app or flamegraph.pl."""
     from analyze.flame import writer_for
     from analyze.render import to_stdout, visible
 
     writer_for(output)
-    drawn = open_traces(paths, where, profiler).flame(output, tree, time)
+    drawn = open_traces(paths, where, profiler, block=block).flame(output, tree, time)
     what = f"{drawn.total_ns / 1e6:,.3f} ms of {time.upper()} time, {drawn.profiles} profile(s)"
     to_stdout(lambda: typer.echo(visible(f"{output}: {what}")), sys.stdout)
     terminal.note([drawn.note])

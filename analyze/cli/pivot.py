@@ -8,6 +8,7 @@ import typer
 
 from analyze.cli import completion
 from analyze.cli.shared_options import (
+    Block,
     Filter,
     Format,
     Output,
@@ -37,6 +38,7 @@ def pivot(
     filter: Filter = None,
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     param: Params = None,
     format: Format = None,
     output: Output = None,
@@ -47,5 +49,7 @@ def pivot(
     form = form_of(format, output)
     params = parse_params(param or [])
     find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.
-    laid_out = open_traces(paths, where, profiler, queries).pivot(name, rows, value, columns, agg, filter, params)
+    laid_out = open_traces(paths, where, profiler, queries, block).pivot(
+        name, rows, value, columns, agg, filter, params
+    )
     print_answer(laid_out, form, output, wide)

@@ -10,6 +10,7 @@ import typer
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
     BY,
+    Block,
     Paths,
     Profiler,
     QueryFolders,
@@ -33,6 +34,7 @@ def plot(
     ] = "",
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Set a parameter of the query: k=v.")] = None,
     figure: Annotated[
         str | None, typer.Option("--figure", help="Override the query's default figure: 'bars x=total_ns y=name'.")
@@ -46,5 +48,5 @@ def plot(
     output_format(output)
     params = parse_params(param or [])
     find_query("plot", name, queries).bind(params)  # Report bad ones before anything is read.
-    drawing = open_traces(paths, where, profiler, queries).plot(name, output, by, params, figure, title)
+    drawing = open_traces(paths, where, profiler, queries, block).plot(name, output, by, params, figure, title)
     terminal.note([drawing.note])

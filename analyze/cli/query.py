@@ -11,6 +11,7 @@ import analyze
 from analyze.cli import completion, listings, terminal
 from analyze.cli.shared_options import (
     BY,
+    Block,
     Filter,
     Format,
     Limit,
@@ -47,6 +48,7 @@ def query(
     ] = "",
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     param: Params = None,
     sort: Annotated[
         str | None,
@@ -76,7 +78,7 @@ def query(
     form = form_of(format, output)
     if name is None:
         asked = {
-            "--by": by, "--where": where, "--profiler": profiler, "--param": param, "--sort": sort,
+            "--by": by, "--where": where, "--profiler": profiler, "--block": block, "--param": param, "--sort": sort,
             "--limit": limit is not None, "--filter": filter, "--select": select, "--explain": explain,
         }  # fmt: skip
         if given := [option for option, value in asked.items() if value]:
@@ -94,7 +96,7 @@ def query(
     question.bind(params)  # Report bad ones before anything is read.
     if not paths:
         raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
-    traces = open_traces(paths, where, profiler, queries)
+    traces = open_traces(paths, where, profiler, queries, block)
     print_answer(
         traces.query(name, by, params, sort, limit, select, filter),
         form,

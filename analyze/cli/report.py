@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli.shared_options import (
+    Block,
     Paths,
     Profiler,
     Where,
@@ -26,6 +27,7 @@ def report(
     ] = "",
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     title: Annotated[str | None, typer.Option("--title", help="Title of the page.")] = None,
 ) -> None:
     """Write one self-contained HTML page. It has data-quality checks, advice, figures and tables."""
@@ -33,7 +35,7 @@ def report(
     from analyze.report.output_files import check_page
 
     check_page(output)
-    traces = open_traces(paths, where, profiler)
-    after = open_traces(compare, where, profiler) if compare else None
+    traces = open_traces(paths, where, profiler, block=block)
+    after = open_traces(compare, where, profiler, block=block) if compare else None
     with counted_bar("report") as progress:
         traces.report(output, after, by, title, progress)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli.shared_options import (
+    Block,
     Paths,
     Profiler,
     QueryFolders,
@@ -33,11 +34,12 @@ def serve(
     time_limit: Annotated[float, typer.Option("--time-limit", help="Stop a query after this many seconds.")] = 60.0,
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     queries: QueryFolders = None,
 ) -> None:
     """Serve recordings in a browser: the report, every query, and SQL. Ctrl-C stops it."""
     from analyze.serve.server import browse, check
 
     check()
-    traces = open_traces(paths, where, profiler, queries)
+    traces = open_traces(paths, where, profiler, queries, block)
     traces.serve(host, port, token, time_limit, lambda address: browse(address, open_))

@@ -71,14 +71,27 @@ Profiler = Annotated[
     str | None,
     typer.Option(
         "--profiler",
-        help="Use only recordings of this profiler: torch, nsys, nvprof, ncu, none (without one), all. "
+        help="Use only recordings of this profiler: torch, gpu, nsys, nvprof, ncu, none (without one), all. "
         "Default: of each workload one of torch, nsys or nvprof.",
+    ),
+]
+
+Block = Annotated[
+    str | None,
+    typer.Option(
+        "--block",
+        help="Of a program recorded as GPU only and in full: use gpu, full or both. "
+        "Default: questions about time use gpu, others full.",
     ),
 ]
 
 
 def open_traces(
-    paths: list[Path], where: str | None = None, profiler: str | None = None, queries: list[Path] | None = None
+    paths: list[Path],
+    where: str | None = None,
+    profiler: str | None = None,
+    queries: list[Path] | None = None,
+    block: str | None = None,
 ) -> analyze.Traces:
     """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
     from analyze.ingestion.progress import progress_bar
@@ -88,7 +101,9 @@ def open_traces(
     if most := spill.memory_bytes():
         limit_memory(most)
     with progress_bar() as progress:
-        traces = analyze.open(*paths, queries=queries or (), where=where, profiler=profiler, progress=progress)
+        traces = analyze.open(
+            *paths, queries=queries or (), where=where, profiler=profiler, block=block, progress=progress
+        )
     terminal.warn(traces.warnings)
     for text in traces.read_as:
         typer.echo(f"read as: {text}", err=True)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli.shared_options import (
+    Block,
     Format,
     Output,
     Paths,
@@ -24,10 +25,11 @@ def sql(
     paths: Paths,
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     format: Format = None,
     output: Output = None,
     wide: Wide = False,
 ) -> None:
     """Run your own SELECT over the tables."""
     form = form_of(format, output)
-    print_answer(open_traces(paths, where, profiler).sql(statement), form, output, wide)
+    print_answer(open_traces(paths, where, profiler, block=block).sql(statement), form, output, wide)

@@ -10,6 +10,7 @@ import typer
 
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
+    Block,
     Paths,
     Profiler,
     Where,
@@ -35,6 +36,7 @@ def trace(
     ] = None,
     where: Where = None,
     profiler: Profiler = None,
+    block: Block = None,
     from_ms: Annotated[
         float | None, typer.Option("--from-ms", help="Start of the window, in ms from the first event.")
     ] = None,
@@ -60,7 +62,7 @@ def trace(
         raise InputError("--at needs --open or --print-url")
     if output is not None:
         check_output(output)
-    traces = open_traces(paths, where, profiler)
+    traces = open_traces(paths, where, profiler, block=block)
     moment = traces.moment(at) if at is not None else None
     with TemporaryDirectory(prefix="tracequarry-") as folder:
         target = output or Path(folder) / "trace.json.gz"

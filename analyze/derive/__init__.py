@@ -18,7 +18,9 @@ from analyze.derive import (
     gpu_work,
     op_sums,
     phases,
+    twins,
 )
+from analyze.derive.numpy_columns import row_schema
 from analyze.derive.steps import steps
 
 if TYPE_CHECKING:
@@ -35,15 +37,19 @@ class Derived(NamedTuple):
     version: int
     """Raise it when other rows are computed: stores are derived again."""
     reads: Mapping[str, tuple[str, ...]]
-    """Columns that it is computed from, by table: stored ones, and derived ones that stand before it in DERIVED."""
+    """Columns that it is computed from, by table: stored ones, and derived ones that stand before it in DERIVED.
+    `full.` before the name: the table of the same rank in the full block."""
     compute: Callable[[Tables], pa.Table]
     """Returns the rows. A table that the rank does not have is given without rows."""
+    of_gpu_block: bool = False
+    """Only a GPU-only block with a full one has rows."""
 
 
 DERIVED = (
     Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
     Derived("phase_calls", 1, phases.READS, phases.phase_calls),
+    Derived("twins", 1, twins.READS, twins.twins, of_gpu_block=True),
     Derived("gpu_work", 2, gpu_work.READS, gpu_work.gpu_work),
     Derived("gpu_segments", 3, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
@@ -55,12 +61,19 @@ DERIVED = (
 )
 """All derived tables."""
 
+FULL = "full."
+"""Before the name of a table of the full block."""
+FULL_TABLES = sorted({table.removeprefix(FULL) for one in DERIVED for table in one.reads if table.startswith(FULL)})
+"""Tables of the full block that those of a GPU-only block are computed from."""
 
-def derive(read: Callable[[str, tuple[str, ...]], pa.Table], wanted: Callable[[str], bool]) -> dict[str, pa.Table]:
+
+def derive(
+    read: Callable[[str, tuple[str, ...]], pa.Table], wanted: Callable[[str], bool], has_full: bool = False
+) -> dict[str, pa.Table]:
     """Compute derived tables of one rank.
 
     `read` returns columns of a stored table. `wanted` says which derived tables to compute; those that they read are
-    computed, too.
+    computed, too. `has_full`: the rank is of a GPU-only block with a full one.
     """
     needed: set[str] = set()
     for one in reversed(DERIVED):
@@ -68,7 +81,9 @@ def derive(read: Callable[[str, tuple[str, ...]], pa.Table], wanted: Callable[[s
             needed |= {one.table, *one.reads}
     found: dict[str, pa.Table] = {}
     for one in DERIVED:
-        if one.table in needed:
+        if one.of_gpu_block and not has_full:
+            found[one.table] = row_schema(one.table).empty_table()
+        elif one.table in needed:
             # Not a variable, which would hold them in memory while the next table is computed.
             found[one.table] = one.compute(
                 {

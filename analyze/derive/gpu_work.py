@@ -1,5 +1,6 @@
 """The launch call, operator, outermost operator and phase of each kernel, copy and fill of a rank.
 
+Those of a GPU-only block come from the twins in the full block (`analyze/derive/twins.py`).
 `docs/definitions.md`, "Which operator launched GPU work", states the rules. Each lookup is a sorted search: by
 correlation id, by External id, or by thread and time.
 """
@@ -14,10 +15,10 @@ import numpy.typing as npt
 
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.interval_nesting import firsts
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes, texts
 from analyze.derive.phases import PhaseAt
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
-from schemas.tables import arrow_schema
+from analyze.derive.twins import FULL_WORK_READS, with_twins
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,6 +36,8 @@ READS = {
     "ranges": ("origin", "tid", "name", "start_ns", "dur_ns", "op_id"),
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
+    "twins": ("device", "stream", "full_start_ns", "full_correlation_id"),
+    "full.gpu_work": FULL_WORK_READS,
 }
 """Columns that gpu_work is computed from."""
 CALL_OPS_READS = {
@@ -101,8 +104,8 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of gpu_work, from the columns READS of a rank's tables."""
     import pyarrow as pa
 
-    schema = pa.schema([field for field in arrow_schema("gpu_work") if field.name not in ("run_id", "rank")])
-    return pa.Table.from_batches(_batches(tables), schema)
+    work = pa.Table.from_batches(_batches(tables), row_schema("gpu_work"))
+    return with_twins(work, tables["twins"], tables["full.gpu_work"]) if tables["twins"].num_rows else work
 
 
 def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:

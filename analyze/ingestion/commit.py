@@ -274,6 +274,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
         warnings=list(planned.warnings),
         named=frozenset(map(raw_path, planned.named)),
         hosts=planned.hosts,
+        full=planned.full,
     )
     taken = _Taken(run, manifests + [stored for stored, _ in pairs.values()], [], [], {})
     for part in (part for _, part in sorted(one.parts.items())):

@@ -23,7 +23,7 @@ from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, pool_map, read_files, workers
 from analyze.ingestion.table_files import TableWriter, write_rows
-from analyze.ingestion.write_derived_tables import derived_version
+from analyze.ingestion.write_derived_tables import derived_digest, derived_version, full_tables
 from analyze.sources.interface import SourceFile
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.file_digest import file_state
@@ -85,13 +85,16 @@ def ingest(
         stack.enter_context(store.lock())
         store.sweep()
         todo: list[tuple[RunInput, list[StoredFile]]] = []
-        for run in runs:
+        changed: set[str] = set()
+        # A GPU-only block is derived from its full block, which comes first.
+        for run in sorted(runs, key=lambda run: run.full is not None):
             files = stored_files(run)
-            if not again and is_current(store, run, files):
+            if not again and run.full not in changed and is_current(store, run, files):
                 result.unchanged.append(run.run_id)
                 found.append(store.snapshot.runs[run.run_id])
             else:
                 todo.append((run, files))
+                changed.add(run.run_id)
         if todo:
             progress.start(sum(f.bytes for _, files in todo for f in files))
             raw = [
@@ -104,13 +107,15 @@ def ingest(
             pool = stack.enter_context(worker_pool(workers(raw, jobs)))
             for at, (run, files) in enumerate(todo):
                 result.warnings += replaced(store, run, files)
-                done, lost = read_files(run, staging / str(at), pool, jobs, progress)
+                full = full_tables(store, run.full, staging)
+                done, lost = read_files(run, staging / str(at), pool, jobs, progress, full)
                 if not done and lost:
                     result.failed.append(run.run_id)
                     failures += lost.values()
                     continue
                 run.warnings += [f"{problem}; left out" for problem in lost.values()]
-                stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs)
+                derived = derived_digest(store.snapshot.runs, run.full)
+                stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs, derived)
                 store.commit(run.run_id, stored, written)
                 found.append(stored)
                 result.add(run, files, done)
@@ -158,14 +163,20 @@ def is_current(store: Store, run: RunInput, files: list[StoredFile]) -> bool:
     return (
         old is not None
         and old.parser == PARSER_VERSION
-        and old.derived == derived_version()
+        and old.derived == derived_digest(store.snapshot.runs, run.full)
         and [f.state for f in old.files] == [f.state for f in files]
         and store.damage(run.run_id) is None
     )
 
 
 def _finish_run(
-    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
+    run: RunInput,
+    files: list[StoredFile],
+    done: list[FileResult],
+    folder: Path,
+    pool: Executor,
+    jobs: int,
+    derived: str,
 ) -> tuple[StoredRun, list[StagedFile]]:
     """Add the tables of the run as a whole: runs, rank_hosts and kernel_names.
 
@@ -173,6 +184,7 @@ def _finish_run(
     """
     leave_out_second(run, done)
     stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
+    stored.derived = derived
     staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
     return stored, merged(staged, folder / "merged", pool, _MOST_FILES)
 
@@ -229,6 +241,7 @@ def tables_of_run(
         parser=PARSER_VERSION,
         rules=kernel_names.rules_digest(),
         derived=derived_version(),
+        full=run.full,
         files=files,
         world_size=row.get("world_size"),
     )

@@ -22,6 +22,8 @@ from schemas.workload import column_values
 
 TRACE = ".trace.json.gz"
 """How the trace of a rank, or of a process, ends."""
+_FULL_BLOCK = "torch"
+"""The profiler of the full block of a program whose GPU-only block was recorded, too."""
 
 
 @dataclass
@@ -44,6 +46,8 @@ class RunInput:
     """Hosts of its ranks that are known beforehand."""
     part: str | None = None
     """The id of a run folder that is one node's part of a job."""
+    full: str | None = None
+    """The run of the full block, if this one is the GPU-only block of the same program."""
 
 
 def run_folder(folder: RawPath) -> list[RunInput]:
@@ -54,11 +58,10 @@ def run_folder(folder: RawPath) -> list[RunInput]:
             manifest = read_manifest(here.parent)
         except ManifestError as e:
             raise InputError(str(e)) from e
-    several = len(manifest.passes) > 1
-    return [_run_of_pass(folder, manifest, p, several) for p in manifest.passes]
+    return [_run_of_pass(folder, manifest, p) for p in manifest.passes]
 
 
-def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) -> RunInput:
+def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass) -> RunInput:
     files, warnings = [], []
     listed = one.files
     if one.status == "running" and not listed:
@@ -96,14 +99,16 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass, several: bool) 
             other = by_rank[file.kind, file.rank].name
             raise InputError(f"{folder / MANIFEST_NAME}: {other} and {file.path.name} both have rank {file.rank}")
     name = manifest.job or manifest.run_id
+    profilers = [p.profiler for p in manifest.passes]
     return RunInput(
-        run_id=f"{name}.{one.profiler}" if several else name,
+        run_id=f"{name}.{one.profiler}" if len(profilers) > 1 else name,
         files=files,
         columns=_manifest_columns(manifest, one) | {"source": printable(folder)},
         warnings=warnings,
         manifests=[folder / MANIFEST_NAME],
         hosts=_hosts(manifest, one, {f.rank for f in files}),
         part=manifest.run_id if manifest.job else None,
+        full=f"{name}.{_FULL_BLOCK}" if one.profiler == "gpu" and _FULL_BLOCK in profilers else None,
     )
 
 
@@ -183,6 +188,7 @@ def _joined(parts: list[RunInput]) -> RunInput:
         manifests=[m for p in parts for m in p.manifests],
         hosts={rank: host for p in parts for rank, host in p.hosts.items()},
         part=parts[0].part,
+        full=parts[0].full,
     )
 
 

@@ -93,6 +93,8 @@ class PlannedRun(msgspec.Struct, kw_only=True):
     """Paths that the user named."""
     hosts: dict[Rank, str]
     """Hosts of its ranks that its manifest names."""
+    full: str | None = None
+    """The run of its full block, if it is a GPU-only block."""
 
     def __post_init__(self) -> None:
         if len(self.stored) < len(self.files) or any(kind not in BY_KIND for _, kind, _ in self.files):
@@ -256,6 +258,7 @@ def planned_run(run: RunInput) -> PlannedRun:
         files=[(printable(f.path), f.kind, f.rank) for f in run.files],
         named=sorted(printable(p) for p in run.named),
         hosts=run.hosts,
+        full=run.full,
     )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from analyze import sources
@@ -62,11 +63,17 @@ def workers(files: Sequence[tuple[SourceFile, int]], jobs: int) -> int:
 
 
 def read_files(
-    run: RunInput, folder: Path, pool: Executor, jobs: int, progress: Progress
+    run: RunInput,
+    folder: Path,
+    pool: Executor,
+    jobs: int,
+    progress: Progress,
+    full: Mapping[tuple[str, int], Path] = MappingProxyType({}),
 ) -> tuple[list[FileResult], dict[SourceFile, str]]:
     """Write every file of a run to the staging folder, small files in parallel, large ones chunk by chunk.
 
-    Returns the results, and for files that the user did not name and that cannot be read the reason.
+    `full`: Parquet files of the full block of a GPU-only block. Returns the results, and for files that the user did
+    not name and that cannot be read the reason.
     """
     done: dict[SourceFile, FileResult] = {}
     lost: dict[SourceFile, str] = {}
@@ -78,7 +85,7 @@ def read_files(
         if file in split:
             large.append((file, own))
         else:
-            waiting.append((file, pool.submit(_write_file, run.run_id, file, own)))
+            waiting.append((file, pool.submit(_write_file, run.run_id, file, own, dict(full))))
 
     def take(file: SourceFile, read: Callable[[], FileResult]) -> None:
         try:
@@ -92,7 +99,7 @@ def read_files(
         for _ in range(jobs - 1):  # start the processes now, not when the first chunks are queued
             pool.submit(sources.load, file.kind)
     for file, own in large:
-        take(file, partial(_write_file, run.run_id, file, own, pool_map(pool, jobs), progress))
+        take(file, partial(_write_file, run.run_id, file, own, full, pool_map(pool, jobs), progress))
     for file, future in waiting:
         take(file, future.result)
         progress.advance(file_state(file.path).bytes, file.path.name)
@@ -147,6 +154,7 @@ def _write_file(
     run_id: str,
     file: SourceFile,
     folder: Path,
+    full: Mapping[tuple[str, int], Path],
     mapper: Mapper = inline_map,
     progress: Progress | None = None,
 ) -> FileResult:
@@ -184,7 +192,7 @@ def _write_file(
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()  # else what the chunks took is added to what the derived tables take
-    result.written |= write_derived(result.written, run_id, folder, mapper)
+    result.written |= write_derived(result.written, run_id, folder, mapper, full)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
     tell(size)
     return result

@@ -6,9 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from analyze.derive import DERIVED
+from analyze.derive import DERIVED, FULL, FULL_TABLES
 from analyze.derive.numpy_columns import text_codes
 from analyze.ingestion import kernel_names
 from analyze.ingestion.table_files import TableWriter
@@ -17,6 +18,9 @@ from schemas import api_roles
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from analyze.store.catalogue import StoredRun
+    from analyze.store.store import Store
 
 
 @cache
@@ -27,21 +31,50 @@ def derived_version() -> str:
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
+def derived_digest(runs: Mapping[str, StoredRun], full: str | None) -> str:
+    """Return a digest of what the derived tables of a run are computed by; `full` is its full block, if it has one.
+
+    Those of a GPU-only block are computed from the full block, too.
+    """
+    if full is None or full not in runs:
+        return derived_version()
+    states = repr([f.state for f in runs[full].files])
+    return hashlib.blake2b((derived_version() + states).encode(), digest_size=8).hexdigest()
+
+
+def full_tables(store: Store, full: str | None, folder: Path) -> dict[tuple[str, int], Path]:
+    """Return the Parquet files of a full block that its GPU-only block needs, by table and rank.
+
+    `folder` is for copies of files of object storage.
+    """
+    if full is None or full not in store.snapshot.runs:
+        return {}
+    found: dict[tuple[str, int], Path] = {}
+    for table in FULL_TABLES:
+        for file in store.snapshot.runs[full].tables.get(table, []):
+            found |= dict.fromkeys(((FULL + table, rank) for rank in file.ranks), store.fetch(file, folder))
+    return found
+
+
 def write_derived(
-    written: Mapping[tuple[str, int], Path], run_id: str, folder: Path, mapper: Mapper
+    written: Mapping[tuple[str, int], Path],
+    run_id: str,
+    folder: Path,
+    mapper: Mapper,
+    full: Mapping[tuple[str, int], Path] = MappingProxyType({}),
 ) -> dict[tuple[str, int], Path]:
     """Derive tables of each rank from its Parquet files and write those that have rows to a folder.
 
-    `written`: Parquet file by table and rank. Returns the same of the derived tables. Tables that do not read each
-    other are derived in parallel.
+    `written`: Parquet file by table and rank; `full`: those of the full block of a GPU-only block. Returns the same of
+    the derived tables. Tables that do not read each other are derived in parallel.
     """
     there = {table for table, _ in written}
     left = {}
     for one in DERIVED:
-        if there & one.reads.keys():
+        if there & one.reads.keys() and (full or not one.of_gpu_block):
             left[one.table] = one
             there.add(one.table)
-    found = dict(written)
+    found = {**written, **full}
     while left:
         ready = [one.table for one in left.values() if not one.reads.keys() & left.keys()]
         ranks = sorted({rank for _, rank in written})
@@ -50,7 +83,7 @@ def write_derived(
             if path is not None:
                 found[table, rank] = path
         left = {table: one for table, one in left.items() if table not in ready}
-    return {key: path for key, path in found.items() if key not in written}
+    return {key: path for key, path in found.items() if key not in written and key not in full}
 
 
 def _write_one(
@@ -59,7 +92,7 @@ def _write_one(
     """Derive one table of one rank; return its file, or None if it has no rows."""
     [one] = [one for one in DERIVED if one.table == table]
 
-    read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, columns))
+    read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, rank, columns))
     rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})
     if not rows.num_rows:
         return None
@@ -88,12 +121,14 @@ def with_kernel_names(read: Read) -> Read:
     return read_any
 
 
-def _read(path: Path | None, table: str, columns: Iterable[str]) -> pa.Table:
-    """Read columns of a Parquet file; without a file, no rows."""
+def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> pa.Table:
+    """Read columns of a Parquet file; without a file, no rows. Files of a full block may have several ranks."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if path is None:
-        return pa.schema([batch_schema(table).field(c) for c in columns]).empty_table()
+        return pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns]).empty_table()
+    if table.startswith(FULL):
+        return pq.read_table(path, columns=[*columns], filters=[("rank", "=", rank)], partitioning=None)
     with pq.ParquetFile(path) as file:
         return file.read([*columns])

@@ -11,7 +11,8 @@ A file begins with comment lines, the rest is one SELECT::
     -- @order total_ns DESC, name
     -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
-    -- @pass nsys                         The pass to query if there are several (default: torch); `all`: each.
+    -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
+    --                                    for questions about time.
     -- @disturbed waits                   What in its answer the profiler makes longer; a note says so where the
     --                                    profiler's share is not known (`analyze.query.profiler_share`).
     -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
@@ -49,8 +50,9 @@ BLOCKS = "blocks"
 LONGEST = 4 << 20
 """Bytes of a query file or a block."""
 
-TIMING = ("torch", "nsys", "nvprof")
-"""Profilers that time GPU work, the best first: passes of one workload under them show the same work again."""
+TIMING = ("torch", "nsys", "nvprof", "gpu")
+"""Profilers that time GPU work, the best first: passes of one workload under them show the same work again. `gpu` is
+the GPU-only block: it has the true times, and what launched the work only from the full block (docs/blocks.md)."""
 
 PASSES = (*TIMING, "all")
 

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from analyze.derive import derive
+from analyze.derive import FULL, derive
+from analyze.derive.numpy_columns import row_schema
+from analyze.derive.twins import COLLECTIVE
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.write_derived_tables import derived_version, with_kernel_names
+from analyze.ingestion.write_derived_tables import derived_digest, with_kernel_names
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import literal_path, text_literal
 from analyze.query.query_files import RANK_COLUMNS, TIMING
-from analyze.query.selection import Selection
+from analyze.query.selection import BLOCKS, Selection
 from analyze.query.sql_checks import check_expression, failure, one_select, sentence
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.parquet_checksums import verify
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from analyze.query.stored_files import StoredFiles
 
 PROFILERS = (*TIMING, "ncu", "none")
+
+TWINS_PCT = 99
+"""Share of the work of a GPU-only block that must have a twin for the block to answer."""
 
 RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """What runs are selected and grouped by."""
@@ -54,7 +59,8 @@ class SelectedRuns:
     A workload that was recorded under several profilers has a run for each pass. So that no work counts twice, one
     timing pass of each workload exists: of those that `where` selects and that have GPU work, the first of TIMING, or
     `prefer` if it is among them. All passes exist with `prefer` "all", and if `by` has run_id or profiler. With
-    `profiler`, only runs that were recorded under it exist; "all" for all.
+    `profiler`, only runs that were recorded under it exist; "all" for all. `block` leaves out the GPU-only block or the
+    other timing passes. A GPU-only block of which too little work has a twin is not preferred.
     """
 
     def __init__(self, stores: Sequence[Store], selection: Selection, stored: StoredFiles | None = None):
@@ -63,7 +69,7 @@ class SelectedRuns:
         self.stores = list(stores)
         self.selection = selection
         self.note = ""
-        """Which passes were excluded, in a sentence."""
+        """Which passes were excluded, in sentences."""
         self.runs: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
@@ -160,12 +166,15 @@ class SelectedRuns:
     def _choose_passes(self) -> None:
         """Leave one timing pass of each workload in `selected`, as the class says."""
         profiler, prefer, by = self.selection.profiler, self.selection.prefer, self.selection.by
+        self._choose_block()
         if profiler not in (None, "all", *PROFILERS):
             raise InputError(f"--profiler {profiler}: must be one of {', '.join(PROFILERS)} or all")
         if profiler not in (None, "all"):
             self._leave_out("profiler IS DISTINCT FROM $1", [profiler])
-        if profiler is not None or prefer == "all" or {"run_id", "profiler"} & set(by) or len(self.runs) < 2:
+        both = self.selection.block == "both"
+        if profiler is not None or prefer == "all" or both or {"run_id", "profiler"} & set(by) or len(self.runs) < 2:
             return
+        few = self._without_twins() if prefer == "gpu" else {}
         tables = {r: s.snapshot.runs[r].tables for s, r in self.runs}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
         for workload, run_id, name, status in self.execute(
@@ -173,7 +182,7 @@ class SelectedRuns:
         ).fetchall():
             if name in TIMING:
                 no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
-                worth = (no_work or status == "failed", name != prefer, TIMING.index(name))
+                worth = (no_work or status == "failed", name != prefer or run_id in few, TIMING.index(name))
                 known = passes.setdefault(workload, {})
                 known[name] = min(worth, known.get(name, worth))
         used, unused = set(), set()
@@ -190,11 +199,39 @@ class SelectedRuns:
                 "(workload_id, profiler) IN (SELECT (unnest($1::VARCHAR[]), unnest($2::VARCHAR[])))",
                 [[w for w, _ in left_out], [other for _, other in left_out]],
             )
+            choice = "--block" if used | unused <= {"gpu", "torch"} else "--profiler"
             self.note = (
                 f"recorded with {' and '.join([*sorted(used), *sorted(unused - used)])};"
                 f" using {' or '.join(sorted(used))} only"
-                " (--profiler chooses, --by profiler shows each)"
+                f" ({choice} chooses, --by profiler shows each)"
             )
+            if why := sorted(few.values()):
+                self.note += f"; {why[0]}"
+
+    def _choose_block(self) -> None:
+        """Leave what `block` chooses in `selected`."""
+        block = self.selection.block
+        if block not in (None, *BLOCKS):
+            raise InputError(f"--block {block}: must be one of {', '.join(BLOCKS)}")
+        if block == "gpu":
+            self._leave_out("profiler IN (SELECT unnest($1::VARCHAR[]))", [[p for p in TIMING if p != "gpu"]])
+        elif block == "full":
+            self._leave_out("profiler = $1", ["gpu"])
+
+    def _without_twins(self) -> dict[str, str]:
+        """Return the GPU-only blocks of which less than TWINS_PCT of the work has a twin, and why in a sentence."""
+        blocks = [run for run in self.runs if run[0].snapshot.runs[run[1]].full]
+        if not blocks:
+            return {}
+        twins = self._derived(["twins"], blocks).get("twins") or self._scan("twins", blocks)
+        rows = self.execute(f"SELECT run_id::VARCHAR, count(*), count(full_start_ns) FROM ({twins}) GROUP BY run_id")
+        counts = {run_id: (pieces, found) for run_id, pieces, found in rows.fetchall()}
+        few = {}
+        for _, run_id in blocks:
+            pieces, found = counts.get(run_id, (0, 0))
+            if 100 * found < TWINS_PCT * pieces or not pieces:
+                few[run_id] = f"only {found:,} of {pieces:,} kernels, copies and fills of {run_id} have a twin"
+        return few
 
     def _create_groups(self) -> None:
         """`run_groups`: what is selected, numbered into groups by `by`; and `runs`, a row for each run of it."""
@@ -221,10 +258,16 @@ class SelectedRuns:
 
         Yields the name of each that is there.
         """
-        scans = self._derived([t for t in tables if TABLES[t].derived])
+        blocks = [run for run in self.runs if run[0].snapshot.runs[run[1]].full]
+        with_collectives = "kernels" in tables and bool(blocks)
+        derived = {t for t in tables if TABLES[t].derived} | ({"twins"} if with_collectives else set())
+        scans = self._derived(sorted(derived))
         for table in tables:
             if table == "kernel_names":
                 self._create_kernel_names()
+            elif table == "kernels" and with_collectives:
+                twins = scans.get("twins") or self._scan("twins", blocks)
+                self._create_view(table, _with_collectives(self._scan(table), twins))
             else:
                 self._create_view(table, scans.get(table) or self._scan(table))
             yield table
@@ -249,18 +292,23 @@ class SelectedRuns:
         arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
         self.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
-    def _derived(self, tables: Sequence[str]) -> dict[str, str]:
-        """SELECT of derived tables of which runs have stored rows of another version: these are computed anew."""
-        stale = [(s, r) for s, r in self.runs if s.snapshot.runs[r].derived != derived_version()]
+    def _derived(self, tables: Sequence[str], runs: Sequence[tuple[Store, str]] | None = None) -> dict[str, str]:
+        """SELECT of derived tables of which runs, by default all, have stored rows of another version.
+
+        These are computed anew.
+        """
+        runs = self.runs if runs is None else runs
+        stale = [run for run in runs if _is_stale(*run)]
         if not stale:
             return {}
-        current = [run for run in self.runs if run not in stale]
+        current = [run for run in runs if run not in stale]
         for table in tables:
             self.execute(f"CREATE OR REPLACE TABLE {table}_derived AS {self._scan(table, current)}")
         for store, run_id in stale:
             for rank in sorted(self._ranks.get(run_id, _ranks(store, run_id))):
+                full = store.snapshot.runs[run_id].full
                 read = with_kernel_names(partial(self._of_rank, (store, run_id), rank))
-                found = derive(read, tables.__contains__)
+                found = derive(read, tables.__contains__, full in store.snapshot.runs)
                 for table in tables:
                     with registered_tables(self.connection, derived_rows=found[table]):
                         self.execute(
@@ -274,6 +322,8 @@ class SelectedRuns:
         """Stored columns of a rank as they are in its Parquet file: with dictionary-encoded texts."""
         import pyarrow as pa
 
+        if table.startswith(FULL):
+            return self._of_full_block(run, rank, table.removeprefix(FULL), columns)
         listed = ", ".join(f'"{c}"' for c in columns)
         schema = pa.schema([arrow_schema(table).field(c) for c in columns])
         try:
@@ -281,6 +331,17 @@ class SelectedRuns:
             return rows.to_arrow_table().cast(schema)
         except duckdb.Error as e:
             raise failure(e, str(self)) from e
+
+    def _of_full_block(self, run: tuple[Store, str], rank: int, table: str, columns: Sequence[str]) -> pa.Table:
+        """Columns of a rank in the full block of a GPU-only block; no rows without one."""
+        store, run_id = run
+        full = store.snapshot.runs[run_id].full
+        if full not in store.snapshot.runs:
+            return row_schema(table).empty_table().select([*columns])
+        if not TABLES[table].derived or not _is_stale(store, full):
+            return self._of_rank((store, full), rank, table, columns)
+        read = with_kernel_names(partial(self._of_rank, (store, full), rank))
+        return derive(read, {table}.__contains__)[table].select([*columns])
 
     def _scan(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> str:
         """SELECT over the Parquet files of a table of these runs, by default all; an empty one of the right types where
@@ -337,6 +398,22 @@ class SelectedRuns:
         return literal_path(file) if self._file_system is None else self._file_system.add(file, self._systems.get(file))
 
 
+def _with_collectives(kernels: str, twins: str) -> str:
+    """SELECT of kernels in which those of a GPU-only block have what PyTorch said of the collective of their twin."""
+    columns = ", ".join(
+        f'coalesce(k."{c}", t."{c}") AS "{c}"' if c in COLLECTIVE else f'k."{c}"' for c in _names("kernels")
+    )
+    same = " AND ".join(f"t.{c} IS NOT DISTINCT FROM k.{c}" for c in ("device", "stream", "correlation_id"))
+    return (
+        f"SELECT {columns} FROM ({kernels}) k LEFT JOIN (SELECT * FROM ({twins}) WHERE collective IS NOT NULL) t"
+        f" ON t.run_id = k.run_id AND t.rank = k.rank AND t.start_ns = k.start_ns AND {same}"
+    )
+
+
+def _names(table: str) -> list[str]:
+    return [c.name for c in TABLES[table].columns]
+
+
 def _no_rows(table: str) -> str:
     return f"SELECT {_columns(table, ())} WHERE false"
 
@@ -360,6 +437,12 @@ def _selected(column: Column, there: Container[str] | None, run_id: str | None =
     if there is not None and column.name not in there:
         return f'NULL::{kind} AS "{column.name}"'
     return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
+
+
+def _is_stale(store: Store, run_id: str) -> bool:
+    """Return whether the stored derived tables of a run are of another version or another full block."""
+    run = store.snapshot.runs[run_id]
+    return run.derived != derived_digest(store.snapshot.runs, run.full)
 
 
 def _ranks(store: Store, run_id: str) -> list[int]:

@@ -1,11 +1,15 @@
-"""Which runs and ranks a question reads: `--where`, `--profiler` and `--by` in one value.
+"""Which runs and ranks a question reads: `--where`, `--profiler`, `--block` and `--by` in one value.
 
 `analyze.query.selected_runs` applies it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+BLOCKS = ("gpu", "full", "both")
+"""Values of `--block`."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +27,24 @@ class Selection:
     """Columns of `runs`, or `rank`, `node`, whose values become groups."""
     prefer: str | None = None
     """The pass that a query prefers; "all" for one that reads all passes."""
+    block: str | None = None
+    """Read only the GPU-only block ("gpu"), no GPU-only block ("full"), or "both". By default, as the query prefers."""
 
-    def narrowed(self, where: str | None = None, profiler: str | None = None) -> Selection:
-        """Return the part for which `where` holds, too; `profiler`, if given, replaces the present one."""
-        return replace(self, where=(*self.where, where) if where else self.where, profiler=profiler or self.profiler)
+    def narrowed(self, where: str | None = None, profiler: str | None = None, block: str | None = None) -> Selection:
+        """Return the part for which `where` holds, too; `profiler` and `block`, if given, replace the present ones."""
+        return replace(
+            self,
+            where=(*self.where, where) if where else self.where,
+            profiler=profiler or self.profiler,
+            block=block or self.block,
+        )
+
+    def grouped(self, by: Iterable[str]) -> Selection:
+        """Return the same in groups. Both blocks of a workload are never one group."""
+        by = tuple(by)
+        if self.block == "both" and not {"run_id", "profiler"} & set(by):
+            by = (*by, "profiler")
+        return replace(self, by=by)
 
     @property
     def condition(self) -> str | None:

@@ -178,6 +178,7 @@ def command_line(
     words += ["--by", ",".join(selection.by)] if selection.by else []
     words += ["--where", selection.condition] if selection.condition else []
     words += ["--profiler", selection.profiler] if selection.profiler else []
+    words += ["--block", selection.block] if selection.block else []
     words += [f"--sort={sort}"] if sort else []
     return visible(command(words))
 

@@ -82,7 +82,9 @@ class StoredRun(msgspec.Struct, kw_only=True):
     rules: str
     """Digest of the kernel rules that classified its kernel names."""
     derived: str = ""
-    """Digest of the versions of the derived tables; empty in stores that have none."""
+    """Digest of what the derived tables are computed by (`derived_digest`); empty in stores that have none."""
+    full: str | None = None
+    """The run of the full block, if this one is the GPU-only block of the same program."""
     files: list[StoredFile]
     tables: dict[TableName, list[TableFile]] = {}
     """The Parquet files of each table that has rows, in the order of their ranks."""

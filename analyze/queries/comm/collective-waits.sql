@@ -16,6 +16,7 @@
 -- @order run_id, transfer_ns + waiting_ns + unknown_ns DESC, {group}
 -- @use arithmetic, collectives
 -- @needs kernels of NCCL collectives
+-- @pass gpu
 -- @disturbed waits
 -- @plot bars y={group} x=transfer_ns,waiting_ns,unknown_ns
 -- @drill collective collectives each=yes collective={collective}

@@ -40,6 +40,7 @@
 -- @order run_id, start_ns, total_ns DESC, collective
 -- @use collective_kinds, collectives
 -- @needs kernels of NCCL collectives
+-- @pass gpu
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns
 -- @drill collective stragglers collective={collective}
 WITH calls AS (

@@ -28,6 +28,7 @@
 -- @order run_id, rank, device, step, exposed_ns DESC
 -- @use arithmetic, exposed_comm, gpu_timeline, intervals
 -- @needs communication kernels; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @pass gpu
 -- @disturbed waits
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective
 --     x=transfer_ns,waiting_ns,unknown_ns top=64

@@ -21,6 +21,7 @@
 -- @order run_id, metric
 -- @use gpu_timeline, steps
 -- @needs work on GPUs or training steps
+-- @pass gpu
 -- @plot bars y=metric x=imbalance_pct
 -- @drill max_rank breakdown window=step rank={max_rank}
 -- @drill min_rank breakdown window=step rank={min_rank}

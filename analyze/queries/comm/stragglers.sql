@@ -36,6 +36,7 @@
 -- @order run_id, dimension, process_group, rank, device
 -- @use arithmetic, collective_kinds, collectives, intervals
 -- @needs communication kernels
+-- @pass gpu
 -- @disturbed waits and the slowest rank
 -- @plot bars y=run_id,rank,device x=wait_ns top=64
 -- @drill rank breakdown window=step rank={rank}

@@ -32,6 +32,7 @@
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_timeline
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @pass gpu
 -- @disturbed idle time
 -- @plot bars y=run_id,rank,device,step x=compute_pct,exposed_comm_pct,exposed_memcpy_pct,idle_pct top=64
 -- @drill rank timeline rank={rank} device={device}

@@ -25,6 +25,7 @@
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_timeline, peaks
 -- @needs work on GPUs
+-- @pass gpu
 WITH lengths AS (
     SELECT
         track, coalesce(sum(end_ns - start_ns) FILTER (kernels > 0), 0)::BIGINT AS kernel_ns,

@@ -20,6 +20,7 @@
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, peaks
 -- @needs memcpys
+-- @pass gpu
 -- @plot bars y=run_id,rank,device,kind x=total_ns
 -- @drill kind memcpy kind={kind}
 WITH by_kind AS (

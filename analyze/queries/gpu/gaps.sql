@@ -25,6 +25,7 @@
 -- @order gap_ns DESC, run_id, rank, device, start_ns
 -- @use gpu_gaps, gpu_timeline, intervals, launches, profiler_cost
 -- @needs work on GPUs with gaps between
+-- @pass gpu
 -- @disturbed idle time
 WITH spans AS (
     SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_timeline GROUP BY track

@@ -13,6 +13,7 @@
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_timeline
 -- @needs work on GPUs
+-- @pass gpu
 -- @disturbed idle time
 -- @plot bars y=run_id,rank,device x=busy_ns,idle_ns whole=yes top=64
 -- @drill rank timeline rank={rank} device={device}

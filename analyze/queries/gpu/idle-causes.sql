@@ -25,6 +25,7 @@
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
 -- @use arithmetic, gpu_gaps, gpu_timeline, profiler_cost
 -- @needs work on GPUs with gaps between
+-- @pass gpu
 -- @disturbed idle time
 -- @plot bars y=run_id,rank,device,stream x=idle_ns parts=cause
 -- @drill cause gaps top=1000 cause={cause} rank={rank} device={device}

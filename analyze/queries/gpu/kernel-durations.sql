@@ -13,6 +13,7 @@
 -- @order min_duration_ns, family
 -- @use arithmetic
 -- @needs kernels
+-- @pass gpu
 -- @plot histogram x=min_duration_ns x2=max_duration_ns y=total_ns color=family
 -- @drill family kernel-by-phase group=family family={family}
 WITH by_duration AS (

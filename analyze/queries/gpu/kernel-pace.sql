@@ -29,6 +29,7 @@
 -- @order place, run_id, rank, step
 -- @use arithmetic, launches, steps
 -- @needs kernels
+-- @pass gpu
 WITH shapes AS MATERIALIZED (
     SELECT
         run_group, run_id, name, grid_x, grid_y, grid_z, block_x, block_y, block_z, sum(dur_ns) AS ns,

@@ -16,6 +16,7 @@
 -- @order total_ns DESC, {group}
 -- @use arithmetic, time_sums
 -- @needs kernels, or sums of kernels (nvprof)
+-- @pass gpu
 -- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15
 -- @drill name kernel-by-phase name={name}
 -- @drill short_name kernel-by-phase group=short_name short_name={short_name}

@@ -20,6 +20,7 @@
 -- @order total_ns DESC, kind
 -- @use arithmetic
 -- @needs memcpys, or sums of memcpys (nvprof)
+-- @pass gpu
 -- @plot bars y=kind x=total_ns label=copy_time_pct
 -- @drill kind copies kind={kind}
 WITH copies AS (

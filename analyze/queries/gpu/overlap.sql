@@ -21,6 +21,7 @@
 -- @order run_id, rank, device, step, dimension, scope, process_group
 -- @use arithmetic, exposed_comm, gpu_timeline, intervals
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @pass gpu
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group x=overlap_pct
 WITH kinds AS (
     SELECT

@@ -19,6 +19,7 @@
 -- @order run_id, rank, device, bucket
 -- @use arithmetic, collectives, gpu_timeline, intervals
 -- @needs work on GPUs
+-- @pass gpu
 -- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct
 WITH spans AS (
     SELECT track, start_ns, end_ns, greatest(1, ceil((end_ns - start_ns) / $buckets))::BIGINT AS width_ns

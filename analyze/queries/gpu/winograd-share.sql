@@ -10,6 +10,7 @@
 -- @main winograd_ns, conv_ns, kernel_ns, kernel_time_pct, conv_time_pct
 -- @use arithmetic, time_sums
 -- @needs kernels, or sums of kernels (nvprof)
+-- @pass gpu
 WITH summed AS (
     SELECT
         run_group,

@@ -15,6 +15,7 @@
 -- @order phase, total_ns DESC, {group}
 -- @use arithmetic
 -- @needs kernels
+-- @pass gpu
 -- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15
 -- @drill phase kernel-by-phase phase={phase} group=family
 -- @drill family kernel-durations family={family}

@@ -26,6 +26,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, steps
 -- @needs training steps (ProfilerStep# or NVTX ranges named step), or the collector's step metrics
+-- @pass gpu
 -- @plot strip x=step y=train_ns,data_ns whole=step_ns lane=run_id,rank
 -- @drill step breakdown window=step step={step} rank={rank}
 -- @drill data_ns dataloader window=step step={step} rank={rank}

@@ -1,0 +1,202 @@
+"""The GPU-only block of a program: each kernel, copy and fill finds its twin in the full block."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import SAMPLES, sql
+from traces import kernel, launched, op, step, write_trace
+from two_blocks import Event, with_gpu_block
+
+import analyze
+from analyze.derive.twins import common_subsequence
+from analyze.errors import InputError
+
+LM = SAMPLES / "lm-eager"
+WORK = "SELECT * EXCLUDE (run_id, start_ns, {clock}) FROM gpu_work WHERE run_id LIKE '%{block}' ORDER BY ALL"
+
+
+def longest(a: list[int], b: list[int]) -> int:
+    """The length of a longest common subsequence, by the table that defines it."""
+    lengths = [[0] * (len(b) + 1) for _ in range(len(a) + 1)]
+    for i, x in enumerate(a):
+        for j, y in enumerate(b):
+            lengths[i + 1][j + 1] = lengths[i][j] + 1 if x == y else max(lengths[i][j + 1], lengths[i + 1][j])
+    return lengths[-1][-1]
+
+
+def test_longest_common_subsequence() -> None:
+    """Pairs ascend on both sides, are equal, and are as many as can be."""
+    draw = random.Random(1)
+    for _ in range(300):
+        a, b = ([draw.randrange(4) for _ in range(draw.randrange(14))] for _ in range(2))
+        left, right = common_subsequence(np.array(a, np.int64), np.array(b, np.int64))
+        assert [a[i] for i in left] == [b[j] for j in right]
+        assert (np.diff(left) > 0).all() and (np.diff(right) > 0).all()
+        assert len(left) == longest(a, b)
+
+
+def test_long_sequences_with_few_differences() -> None:
+    a = np.arange(300_000) % 977
+    b = np.delete(np.insert(a, [7, 150_000], -1), [60_000, 299_990])
+    left, right = common_subsequence(a, b)
+    assert len(left) == len(a) - 2 and (a[left] == b[right]).all()
+
+
+def test_too_many_differences_leave_the_common_start_and_end() -> None:
+    same, a, b = np.arange(10), np.arange(100, 5000), np.arange(10_000, 15_000)
+    left, right = common_subsequence(np.concatenate([same, a, same]), np.concatenate([same, b, same]))
+    assert left.tolist() == [*range(10), *range(4910, 4920)] and right.tolist() == [*range(10), *range(5010, 5020)]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sample with a GPU-only block whose gaps are half as long."""
+    return with_gpu_block(LM, tmp_path_factory.mktemp("pair") / "run", shorter=0.5)
+
+
+def rows(folder: Path, statement: str) -> list[dict[str, Any]]:
+    return sql(folder, statement, profiler="all")
+
+
+def test_work_takes_what_launched_it_from_its_twin(pair: Path) -> None:
+    clock = "call_start_ns, call_dur_ns"
+    gpu, full = (rows(pair, WORK.format(block=block, clock=clock)) for block in (".gpu", ".torch"))
+    assert gpu == full and len(gpu) == 837
+    [launches] = rows(pair, "SELECT count(call_start_ns) AS n FROM gpu_work WHERE run_id LIKE '%.gpu'")
+    assert launches["n"] == 0  # the launch of the twin is in the other block
+
+
+def test_twins_have_the_step_and_the_times_of_the_full_block(pair: Path) -> None:
+    found = rows(
+        pair,
+        "SELECT count(*) AS n, count(DISTINCT turn) AS steps, sum(full_dur_ns) AS ns,"
+        " count(DISTINCT (full_start_ns, stream)) AS twins FROM twins",
+    )
+    [full] = rows(pair, "SELECT sum(dur_ns) AS ns FROM gpu_work WHERE run_id LIKE '%.torch'")
+    assert found == [{"n": 837, "steps": 3, "ns": full["ns"], "twins": 837}]
+
+
+def test_work_without_a_twin(tmp_path: Path) -> None:
+    """Two kernels of the GPU-only block are not in the full one, and one of the full one is not there."""
+
+    def change(events: list[Event]) -> list[Event]:
+        work = [e for e in events if e["cat"] == "kernel"]
+        own = [work[5] | {"name": "own", "ts": work[5]["ts"] + work[5]["dur"]}, work[400] | {"name": "own"}]
+        return [e for e in events if e is not work[300]] + own
+
+    folder = with_gpu_block(LM, tmp_path / "run", change=change)
+    [operators] = rows(folder, "SELECT count(op_name) AS n FROM gpu_work WHERE run_id LIKE '%.gpu' AND name = 'own'")
+    assert operators == {"n": 0}
+    [missing] = rows(folder, "SELECT count(*) - count(full_start_ns) AS n, count(*) AS work FROM twins")
+    assert missing == {"n": 2, "work": 838}
+
+
+def blocks(folder: Path, gpu_steps: int, full_steps: int) -> Path:
+    """Two blocks of steps of three kernels: the one with the name of the step is launched by the operator of it."""
+    gpu: list[Event] = []
+    full: list[Event] = []
+    for number in range(gpu_steps):
+        at = 100.0 * number
+        gpu += [step(number, at, 90), *(kernel(f"k{i}", at + 10 * i, 5, correlation=10 * number + i) for i in range(3))]
+    for number in range(full_steps):
+        at = 10_000 + 1000.0 * number
+        full += [step(number, at, 900)]
+        for i in range(3):
+            own = 10 * number + i + 1
+            full += [
+                op(f"op{number}", at + 100 * i, 50, own),
+                *launched(at + 100 * i + 1, own, at + 100 * i + 9, 5, f"k{i}"),
+            ]
+    write_trace(folder / "gpu" / "rank-0.trace.json", gpu)
+    write_trace(folder / "torch" / "rank-0.trace.json", full)
+    passes = [
+        {
+            "profiler": p,
+            "status": "done",
+            "files": [{"path": f"{p}/rank-0.trace.json", "kind": "chrome_trace", "rank": 0}],
+        }
+        for p in ("gpu", "torch")
+    ]
+    start = "2026-01-01T00:00:00+00:00"
+    manifest = {"run_id": "run", "status": "done", "start": start, "command": ["collect"], "passes": passes}
+    (folder / "run.json").write_text(json.dumps(manifest))
+    return folder
+
+
+def test_steps_follow_each_other_again_where_the_full_block_has_fewer(tmp_path: Path) -> None:
+    found = rows(
+        blocks(tmp_path / "run", 5, 2),
+        "SELECT turn, list(DISTINCT op_name) AS ops, count(*) AS n"
+        " FROM twins JOIN gpu_work USING (run_id, rank, start_ns) GROUP BY turn ORDER BY turn",
+    )
+    assert found == [{"turn": turn, "ops": [f"op{turn % 2}"], "n": 3} for turn in range(5)]
+
+
+def test_a_store_without_derived_tables_finds_the_twins(pair: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    analyze.ingest(pair, store=store)
+    statement = "SELECT * FROM gpu_work WHERE run_id LIKE '%.gpu' ORDER BY ALL"
+    stored = rows(store, statement)
+    catalogue = json.loads((store / "store.json").read_text())
+    for run in catalogue["runs"].values():
+        run["derived"] = ""
+    (store / "store.json").write_text(json.dumps(catalogue))
+    assert rows(store, statement) == stored != []
+    with analyze.open(store) as traces:
+        assert "using gpu only" in traces.query("gpu-busy").note
+
+
+def test_time_is_asked_of_the_gpu_only_block(pair: Path) -> None:
+    """Gaps are half as long there; what launched the work is asked of the full block."""
+    with analyze.open(pair) as traces:
+        [gpu], [full] = (traces.where(block=b).query("gpu-busy").dicts() for b in ("gpu", "full"))
+        answer = traces.query("gpu-busy")
+        assert answer.dicts() == [gpu] and "using gpu only (--block chooses" in answer.note
+        assert gpu["busy_ns"] == full["busy_ns"]
+        assert 2 * (gpu["span_ns"] - gpu["busy_ns"]) == pytest.approx(full["span_ns"] - full["busy_ns"], abs=1000)
+        both = traces.where(block="both").query("gpu-busy").dicts()
+        assert [(r["profiler"], r["span_ns"]) for r in both] == [("gpu", gpu["span_ns"]), ("torch", full["span_ns"])]
+        ops = traces.query("ops")
+        assert "using torch only" in ops.note and ops.dicts() == traces.where(block="full").query("ops").dicts()
+
+
+def test_too_few_twins_leave_time_to_the_full_block(tmp_path: Path) -> None:
+    def change(events: list[Event]) -> list[Event]:
+        return [e | {"name": f"{e['name']} of another program"} if n % 20 == 0 else e for n, e in enumerate(events)]
+
+    with analyze.open(with_gpu_block(LM, tmp_path / "run", change=change)) as traces:
+        answer = traces.query("gpu-busy")
+        assert "using torch only" in answer.note and "kernels, copies and fills" in answer.note
+        assert answer.dicts() == traces.where(block="full").query("gpu-busy").dicts()
+        assert traces.where(block="gpu").query("gpu-busy").arrow().num_rows == 1
+
+
+def test_a_gpu_only_block_alone(tmp_path: Path) -> None:
+    """Without a full block its work has no operators, and no twins."""
+    folder = with_gpu_block(LM, tmp_path / "run")
+    manifest = json.loads((folder / "run.json").read_text())
+    manifest["passes"] = manifest["passes"][:1]
+    (folder / "run.json").write_text(json.dumps(manifest))
+    assert rows(folder, "SELECT count(*) AS n, count(op_name) AS ops FROM gpu_work") == [{"n": 837, "ops": 0}]
+    with analyze.open(folder) as traces:
+        assert traces.query("kernel-share").arrow().num_rows > 0
+
+
+def test_collectives_of_a_gpu_only_block(tmp_path: Path) -> None:
+    """PyTorch's metadata of a collective comes from the twin: waits are the same as in the full block."""
+    folder = with_gpu_block(SAMPLES / "late-rank", tmp_path / "run")
+    with analyze.open(folder) as traces:
+        for name in ("collectives", "collective-waits", "stragglers"):
+            gpu, full = (traces.where(block=b).query(name).dicts() for b in ("gpu", "full"))
+            assert [r | {"run_id": None} for r in gpu] == [r | {"run_id": None} for r in full] != []
+
+
+def test_unknown_block(pair: Path) -> None:
+    with pytest.raises(InputError, match="--block first: must be one of gpu, full, both"):
+        analyze.open(pair).where(block="first").query("gpu-busy").dicts()
