@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import signal
@@ -34,18 +33,6 @@ def pytest_xdist_auto_num_workers() -> int:
     """`-n auto`: one more than there are cores, for some tests wait: for a browser, Nsight Systems, a time-out. Each
     process takes 10 s of CPU for what all of them find, import and open once."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@pytest.fixture
-def all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thread for each CPU, as users have them."""
-    monkeypatch.delenv("TRACEQUARRY_THREADS")
-
-
-def pytest_collection_finish() -> None:
-    """Leave what was imported and collected out of garbage collections, which saves a twentieth of the suite's time."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -65,7 +65,7 @@ def test_committed_report_equals_a_new_one(study: Path, stores: Path) -> None:
     assert told(committed) and told(again) == told(committed)
     assert any(c.verdict != UNKNOWN for c in page.claims) and str(ROOT) not in committed
     BY_HAND[study.name](
-        lambda name: report._tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist(),
+        lambda name: report.tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist(),
         partial(parquet, path),
     )
 

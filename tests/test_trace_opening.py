@@ -202,7 +202,7 @@ def test_every_finding_has_a_command_to_open_it() -> None:
 def test_suggested_command_is_shell_quoted() -> None:
     hostile = "it's $(touch x) \"; touch x"
     file = io.StringIO()
-    advice = [Advice(hostile, "tf32", "t", 1, 1.0, None, "e", "q", "try", 0, 0, None, None, None, None, 0, 1)]
+    advice = [Advice(hostile, "tf32", "t", 1, 1, 1.0, None, "e", "q", "try", 0, 0, None, None, None, None, 0, 1)]
     advise.write_text(advice, file, chosen=True)
     line = next(line for line in file.getvalue().splitlines() if "look:" in line)
     quoted = hostile.replace("'", "''")

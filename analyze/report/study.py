@@ -59,7 +59,8 @@ class StudyReport(Report):
         self.file, self.name = file, name
         self.study = study_files.load(file)
         super().__init__(stores, paths, replace(selection, profiler="all"), progress)
-        self._tables = empty_database()
+        self.tables = empty_database()
+        """The answers of the parts with an id, as tables of that name: claims are SQL over them."""
 
     def study_page(self) -> Page:
         """Return the page. Raises InputError that names the file and the key of a bad part."""
@@ -126,7 +127,7 @@ class StudyReport(Report):
         rows = filter_rows(rows, declaration.keep)
         if declaration.id:
             try:
-                create_table(self._tables, declaration.id, rows.columns, rows.rows)
+                create_table(self.tables, declaration.id, rows.columns, rows.rows)
             except duckdb.Error as e:
                 raise InputError(f"id: claims cannot read the answer: {sentence(e)}") from e
         if not rows.rows:
@@ -157,7 +158,7 @@ class StudyReport(Report):
         shown = Part(printed.source, "", "", "", "", text=printed.text, source=printed.source)
         rows = printed.answer
         if declaration.id and rows.columns:
-            create_table(self._tables, f"{declaration.id}_printed", rows.columns, rows.rows)
+            create_table(self.tables, f"{declaration.id}_printed", rows.columns, rows.rows)
         if rows.rows:
             if printed.figure:
                 draw(shown, declared.parse(printed.figure, "printed.figure"), rows, self.ask)
@@ -168,9 +169,9 @@ class StudyReport(Report):
     def _claim(self, at: str, claim: study_files.StudyClaim) -> Claim:
         """Return a claim with its verdict."""
         what = f"{self.file}: {at}.sql"
-        statement = check_select(self._tables, claim.sql, what)
+        statement = check_select(self.tables, claim.sql, what)
         try:
-            result = self._tables.sql(statement)
+            result = self.tables.sql(statement)
             names, types = result.columns, [str(t) for t in result.types]
             rows = [tuple(map(finite, row)) for row in result.fetchall()]
         except duckdb.Error as e:
