@@ -89,15 +89,15 @@ class Blocks:
         open_session: Callable[[Block, int], BlockSession],
         on_end: Callable[[Block], None],
         wait_for_ranks: Callable[[str], str | None],
-        stacks: bool = False,
+        waits_are_recorded: bool = False,
     ) -> None:
-        """There are no blocks yet. With `stacks` nothing waits while a recorder runs: the stacks would contain it."""
+        """There are no blocks yet. If a recording would contain it, nothing waits while that runs."""
         self.waiting: list[Block] = []
         """Blocks that have not ended; the first one may be running."""
         self._open_session = open_session
         self._on_end = on_end
         self._wait_for_ranks = wait_for_ranks
-        self._stacks = stacks
+        self._waits_are_recorded = waits_are_recorded
 
     def add(self, *blocks: Block) -> None:
         """Add blocks whose first steps have not begun, and do not overlap with others."""
@@ -158,20 +158,20 @@ class Blocks:
         """Begin a block with idle GPUs, and at the same time on all ranks.
 
         Ranks wait for each other before and after they start to record, because starting takes each a different time.
-        With Python stacks they wait twice before.
+        Where a recording would contain the second wait (Python stacks), they wait twice before.
         """
         synchronize()
         barrier = f"{block.kind} {block.first}"
         block.unaligned_reason = self._wait_for_ranks(barrier)
         if block.kind != UNDISTURBED:
-            if self._stacks:
+            if self._waits_are_recorded:
                 block.unaligned_reason = self._wait_for_ranks(f"{barrier} started")
             block.warmed_up = block.session is not None
             if block.session:
                 block.session.end_warmup()
             else:
                 block.session = self._open_session(block, block.first)
-            if not self._stacks:
+            if not self._waits_are_recorded:
                 block.unaligned_reason = self._wait_for_ranks(f"{barrier} started")
             block.session.open_step(block.first)
         block.clock = StepClock()

@@ -41,7 +41,8 @@ class BlockRecorder(Recorder):
         self._stem = f"rank-{rank}"
         self._done = 0
         self._wait = wait
-        self._blocks = Blocks(self._open, self._write_block, self._wait_for_ranks, settings["stacks"])
+        # The barrier is an operator.
+        self._blocks = Blocks(self._open, self._write_block, self._wait_for_ranks, waits_are_recorded=True)
         self._blocks.add(*blocks)
         self._written: list[Block] = []
 
@@ -94,15 +95,11 @@ class BlockProfiler(Profiler[Own]):
         """Return what torch.profiler records besides events."""
         return NOTHING
 
-    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
-        """For the user's program: make Python import collect/injected at start-up."""
-        # CUPTI, once used, slows a program down until it is detached.
-        teardown = {"TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
-        if not self.options.program:
-            return teardown
+    def config(self, folder: Path, scratch: Path) -> dict[str, Any]:
+        """Return what collect/injected has to know."""
         o = self.options
         undisturbed, gpu_steps, steps = self.steps()
-        settings = {
+        return {
             "kind": self.kind,
             "folders": {kind: str(path.resolve()) for kind, path in self.folders(folder).items()},
             "work": str(scratch),
@@ -115,12 +112,19 @@ class BlockProfiler(Profiler[Own]):
             "max_events": o.max_events,
             "seconds": o.seconds,
         }
+
+    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
+        """For the user's program: make Python import collect/injected at start-up."""
+        # CUPTI, once used, slows a program down until it is detached.
+        teardown = {"TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
+        if not self.options.program:
+            return teardown
         self._work = scratch
         path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
         return {
             **teardown,
             "PYTHONPATH": path,
-            "TRACEQUARRY_ATTACH": json.dumps(settings),
+            "TRACEQUARRY_ATTACH": json.dumps(self.config(folder, scratch)),
             # Kineto writes 5 to 7 lines of its own to the program's stderr; this level is above all of them.
             "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         }

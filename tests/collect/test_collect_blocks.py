@@ -47,11 +47,11 @@ class Noted(BlockSession):
 class Scheduled:
     """Blocks whose recorders note what happens, and the notes of each step."""
 
-    def __init__(self, *blocks: Block, stacks: bool = False) -> None:
+    def __init__(self, *blocks: Block, waits_are_recorded: bool = False) -> None:
         self.notes: list[str] = []
         self.ended: list[Block] = []
         self.sessions: list[Noted] = []
-        self.blocks = Blocks(self._open, self.ended.append, self._wait, stacks)
+        self.blocks = Blocks(self._open, self.ended.append, self._wait, waits_are_recorded)
         self.blocks.add(*blocks)
 
     def _open(self, block: Block, step: int) -> BlockSession:
@@ -115,8 +115,8 @@ def test_block_without_a_step_before_it_is_not_warmed_up() -> None:
     assert scheduled.ended[0].warmed_up is False
 
 
-def test_ranks_wait_before_stacks_are_recorded() -> None:
-    scheduled = Scheduled(*plan(1, 0, 0, 1), stacks=True)
+def test_ranks_wait_before_a_recording_that_would_contain_it() -> None:
+    scheduled = Scheduled(*plan(1, 0, 0, 1), waits_are_recorded=True)
     assert scheduled.step(1) == ["wait full 1", "wait full 1 started", "start full", "step 1"]
 
 

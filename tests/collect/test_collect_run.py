@@ -219,7 +219,7 @@ def test_images_of_a_folder_and_auxiliary_outputs(collect: Collect, tmp_path: Pa
         (["--model", "resnet18", "--gpus", "2", "--parallel", "dp"], "with --device cpu use --gpus 1"),
         (["--model", "resnet18", "--precision", "fp8"], "expected one of fp32, tf32, bf16, fp16"),
         (["--model", "resnet18", "--precision", "tf32"], "--precision tf32 is a mode of NVIDIA GPUs"),
-        (["--model", "resnet18", "--profiler", "vtune"], "expected one of ncu, none, nsys, torch"),
+        (["--model", "resnet18", "--profiler", "vtune"], "expected one of gpu, ncu, none, nsys, torch"),
         (["--model", "resnet18", "--steps", "0"], "0 is below the minimum of 1"),
         (["--model", "resnet18", "--seed", str(2**63)], "is above the maximum of 9223372036854775807"),
         (["--model", "resnet18", "--batch-size", "many"], "'--batch-size'"),
