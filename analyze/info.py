@@ -196,6 +196,8 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
     parallelism = c["parallelism"] if c["parallelism"] != "none" else ""
     if model := ", ".join(filter(None, [c["model"], batch, gpus, parallelism, c["precision"]])):
         yield "model", model
+    if c["command"]:
+        yield "command", c["command"]
     versions = [f"{name} {c[key]}" for name, key in _VERSIONS if c[key]]
     if versions:
         yield "software", ", ".join(versions)

@@ -94,7 +94,7 @@ def test_least_recently_used_entry_is_evicted_first(own: Path, tmp_path: Path, m
     reader = analyze.open(a)  # is used again, and in use
     left = {Path(e.source).stem: e.folder for e in cache.entries()}
     os.utime(left["b"] / "source.json", (past - 1000, past - 1000))
-    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", str(int(3.5 * size)))
+    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{int(3.5 * size)}B")
     ask(d, "kernel-share")
     assert {Path(e.source).stem for e in cache.entries()} == {"a", "c", "d"}
     removed = run_cli("cache", "--max-size", "0")
@@ -113,12 +113,22 @@ def test_clear_and_max_size_exclude_each_other(own: Path, tmp_path: Path) -> Non
     assert len(cache.entries()) == 1
 
 
+@pytest.mark.parametrize("size", ["5", "1.5", "many", "5 bytes", "-1GB"])
+def test_size_needs_a_unit(own: Path, tmp_path: Path, size: str) -> None:
+    ask(*traces(tmp_path, "a"), "kernel-share")
+    done = run_cli("cache", "--max-size", size)
+    assert done.returncode == 2 and f"{size!r} is not a size with a unit, such as 500MB or 20GB" in done.stderr
+    assert len(cache.entries()) == 1
+    for kept in ("1GB", "1gib", "1 G"):
+        assert ": 0 removed" in run_cli("cache", "--max-size", kept).stdout
+
+
 def test_cache_is_kept_below_its_size(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     *others, last = traces(tmp_path, *"abcdef")
     for path in others:
         ask(path, "kernel-share")
     # One of them may take a byte more than another.
-    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", str(sum(e.bytes for e in cache.entries()) + 1000))
+    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{sum(e.bytes for e in cache.entries()) + 1000}B")
     ask(last, "kernel-share")
     assert len(cache.entries()) == 5
 
@@ -138,7 +148,7 @@ def test_valid_sizes(text: str, size: int) -> None:
     assert cache.parse_size(text, "x") == size
 
 
-@pytest.mark.parametrize("text", ["", "-1", "1XB", "nan", "1e9", "GB"])
+@pytest.mark.parametrize("text", ["", "-1", "5", "1XB", "nan", "1e9", "GB"])
 def test_bad_sizes(text: str) -> None:
-    with pytest.raises(InputError, match="is not a size such as"):
+    with pytest.raises(InputError, match="is not a size with a unit, such as"):
         cache.parse_size(text, "x")

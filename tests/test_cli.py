@@ -467,3 +467,30 @@ def test_missing_query_folder_is_named(tmp_path: Path, arguments: tuple[str | Pa
     done = run_cli("query", *arguments, "--queries", tmp_path / "mine")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"analyze: {tmp_path / 'mine'}: no such folder of query files\n"
+
+
+@pytest.mark.parametrize("option", ["--buckets", "--buckts", "--buckets=9"])
+def test_option_that_is_a_parameter_is_suggested(option: str) -> None:
+    done = run_cli("query", "timeline", SAMPLES / "resnet18-1gpu", option, "9")
+    said = (
+        f"analyze: no such option: {option.partition('=')[0]}; timeline has the parameter buckets: --param buckets=50"
+    )
+    assert done.returncode == 2 and complaints(done) == [f"{said} (int 1..100000)"]
+
+
+def test_option_that_is_nearly_an_option_is_not_a_parameter() -> None:
+    done = run_cli("query", "timeline", SAMPLES / "resnet18-1gpu", "--limt", "9")
+    assert done.returncode == 2 and "--limit" in done.stderr and "parameter" not in done.stderr
+
+
+def test_help_shows_whole_descriptions() -> None:
+    shown = run_cli("--help", COLUMNS="80", TERMINAL_WIDTH="80").stdout
+    assert "..." not in shown.partition("Commands:")[2]
+    assert "added, removed or changed; --fail-if for CI." in " ".join(shown.split())
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_runs_show_their_commands() -> None:
+    [row] = json.loads(run_cli("query", "runs", SAMPLES / "matmuls", "-f", "json").stdout)
+    assert row["command"].endswith("-- python3 matmuls.py")
+    assert f"command   {row['command']}" in run_cli("info", SAMPLES / "matmuls").stdout

@@ -61,12 +61,17 @@ def launchers(incomplete: str) -> Completions:
     yield from ((name, doc) for name, doc in known.items() if name.startswith(incomplete))
 
 
-def _query(ctx: typer.Context) -> Query | None:
+def named_query(words: Iterable[str]) -> Query | None:
+    """Return the first built-in query that a word names."""
     from analyze.query.query_files import catalog
 
-    # During completion, typer may not have assigned the arguments to their names yet.
     known = catalog()
-    return next((known[word] for word in (ctx.params.get("name"), *ctx.args) if word in known), None)
+    return next((known[word] for word in words if word in known), None)
+
+
+def _query(ctx: typer.Context) -> Query | None:
+    # During completion, typer may not have assigned the arguments to their names yet.
+    return named_query([ctx.params.get("name") or "", *ctx.args])
 
 
 def _more(names: Iterable[tuple[str, str]], incomplete: str) -> Completions:

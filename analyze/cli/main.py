@@ -24,7 +24,7 @@ from analyze.cli.plot import plot
 from analyze.cli.query import query
 from analyze.cli.report import report
 from analyze.cli.serve import serve
-from analyze.cli.shared_options import app
+from analyze.cli.shared_options import QueryCommand, app
 from analyze.cli.sql import sql
 from analyze.cli.study import study
 from analyze.cli.tables import tables
@@ -57,7 +57,10 @@ COMMANDS = (
 """In the order of `analyze --help`."""
 
 for command_function in COMMANDS:
-    app.command()(command_function)
+    # The list of commands shows a short help whole; it cuts what it takes from a docstring.
+    summary = (command_function.__doc__ or "").partition("\n\n")[0]
+    of_query = command_function in (query, pivot, plot)
+    app.command(cls=QueryCommand if of_query else None, short_help=" ".join(summary.split()))(command_function)
 
 
 def _print_version(asked: bool) -> None:

@@ -6,9 +6,10 @@ import os
 import sys
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import analyze
 from analyze.cli import completion, terminal
@@ -28,6 +29,31 @@ app = typer.Typer(
     # Plain help: rich would take as long to import as all the rest.
     rich_markup_mode=None,
 )
+
+
+class QueryCommand(TyperCommand):
+    """A command that answers a query: where an option is unknown, it suggests the parameter of that name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments. Raises InputError for an option that is a parameter of the query, or nearly one."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except Exception as e:  # Which class it is depends on the version of typer.
+            option = getattr(e, "option_name", None)
+            query = completion.named_query(args)
+            if option is None or query is None:
+                raise
+            from difflib import get_close_matches
+
+            options = {text.lstrip("-"): None for own in self.params for text in own.opts}
+            known = {p.name: p for p in query.params} | options
+            [param] = [known[name] for name in get_close_matches(option.strip("-"), known, 1)] or [None]
+            if param is None:
+                raise
+            raise InputError(
+                f"no such option: {option}; {query.name} has the parameter {param.name}: "
+                f"--param {param.name}={param.default} ({param.takes})"
+            ) from e
 
 
 def finite(value: float) -> float:

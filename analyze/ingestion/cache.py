@@ -34,7 +34,7 @@ DEFAULT_SIZE = "20GB"
 
 _SOURCE = "source.json"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?\s*", re.IGNORECASE)
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT]?)(i?)B|([KMGT]))\s*|\s*0\s*", re.IGNORECASE)
 _TRIES = 5
 
 
@@ -265,6 +265,7 @@ def parse_size(text: str, what: str) -> int:
     """Return the bytes of a size such as 500MB or 1.5GiB. Raises InputError that begins with `what`."""
     match = _SIZE.fullmatch(text)
     if match is None:
-        raise InputError(f"{what}: {text!r} is not a size such as 500MB or 20GB")
-    number, unit, binary = match.groups()
-    return int(float(number) * (1024 if binary else 1000) ** " KMGT".index(unit.upper() or " "))
+        raise InputError(f"{what}: {text!r} is not a size with a unit, such as 500MB or 20GB")
+    number, unit, binary, short = match.groups()
+    factor = (1024 if binary else 1000) ** " KMGT".index((unit or short or " ").upper())
+    return int(float(number or 0) * factor)

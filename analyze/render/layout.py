@@ -209,7 +209,9 @@ def _widths(columns: list[_Column], room: int, text: int) -> list[int] | None:
         return None
     for of in (False, True):  # shortened texts before wrapped ones
         wanted = [
-            (c.content if c.name in _TREES else min(c.content, _ENOUGH_TEXT)) if c.text and c.sentence == of else 0
+            (c.content if c.name in (*_TREES, "run_id") else min(c.content, _ENOUGH_TEXT))
+            if c.text and c.sentence == of
+            else 0
             for c in columns
         ]
         spare -= _grow(widths, wanted, spare)
