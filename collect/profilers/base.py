@@ -58,7 +58,7 @@ class Recorder:
 
     @property
     def recorders(self) -> dict[str, str]:
-        """The package that recorded each kind of block, with its version; of blocks that were written only."""
+        """The package that recorded each kind of block, with its version."""
         return {}
 
 

@@ -42,9 +42,11 @@ class BlockRecorder(Recorder):
         self._done = 0
         self._wait = wait
         # The barrier is an operator.
-        self._blocks = Blocks(self._open, self._write_block, self._wait_for_ranks, waits_are_recorded=True)
+        self._blocks = Blocks(self._open, self._block_ended, self._wait_for_ranks, waits_are_recorded=True)
         self._blocks.add(*blocks)
-        self._written: list[Block] = []
+        self._recorded: list[Block] = []
+        self._last: Block | None = None
+        """The last block, to be written after the step metrics."""
 
     def before_step(self, index: int) -> None:
         """End the previous step, and the block that it was the last of."""
@@ -62,8 +64,8 @@ class BlockRecorder(Recorder):
 
     @property
     def recorders(self) -> dict[str, str]:
-        """The package that recorded each kind of block, with its version; of blocks that were written only."""
-        return {block.kind: block.session.recorder for block in self._written if block.session}
+        """The package that recorded each kind of block, with its version."""
+        return {block.kind: block.session.recorder for block in self._recorded if block.session}
 
     def _open(self, block: Block, step: int) -> BlockSession:
         start = open_gpu_session if block.kind == GPU else Session
@@ -72,11 +74,23 @@ class BlockRecorder(Recorder):
     def _wait_for_ranks(self, barrier: str) -> None:
         self._wait()
 
-    def _write_block(self, block: Block) -> None:
-        if block.session and block.clock:
-            steps = block.clock.ranges()[: block.counted_steps]
-            if block.session.write(self._folders[block.kind], self._stem, steps, block.unfinished):
-                self._written.append(block)
+    def _block_ended(self, block: Block) -> None:
+        if not self._blocks.waiting:
+            self._last = block
+        elif not self._write_block(block):
+            return
+        self._recorded.append(block)
+
+    def _write_block(self, block: Block) -> bool:
+        if not block.session or not block.clock:
+            return False
+        steps = block.clock.ranges()[: block.counted_steps]
+        return block.session.write(self._folders[block.kind], self._stem, steps, block.unfinished)
+
+    def write(self) -> None:
+        """Write the last block."""
+        if self._last:
+            self._write_block(self._last)
 
 
 class BlockProfiler(Profiler[Own]):
