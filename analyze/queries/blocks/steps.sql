@@ -111,13 +111,17 @@ CREATE VIEW step_track_overhead AS
 SELECT track, start_ns, end_ns FROM profiler_overhead JOIN step_tracks USING (run_id, rank);
 
 -- @macro step_coverage(t)  the part of each step that intervals cover: a table of disjoint intervals on step_tracks,
---   with a column `what`.
+--   with a column `what`: data, idle or profiler.
 -- @columns run_id, rank
 -- @column start_ns ns             Start of the step.
--- @column what text               As in the intervals.
--- @column covered_ns ns           Their length in the step.
+-- @column data_ns ns              Length of the intervals `data` in the step; NULL without any.
+-- @column idle_ns ns              Of the intervals `idle`.
+-- @column profiler_ns ns          Of the intervals `profiler`.
 CREATE MACRO step_coverage(t) AS TABLE
-SELECT run_id, rank, window_id AS start_ns, what, sum(end_ns - start_ns)::BIGINT AS covered_ns
+SELECT
+    run_id, rank, window_id AS start_ns, sum(end_ns - start_ns) FILTER (what = 'data')::BIGINT AS data_ns,
+    sum(end_ns - start_ns) FILTER (what = 'idle')::BIGINT AS idle_ns,
+    sum(end_ns - start_ns) FILTER (what = 'profiler')::BIGINT AS profiler_ns
 FROM intervals_clip(t, 'step_track_windows') JOIN step_tracks USING (track)
 GROUP BY ALL;
 
@@ -132,13 +136,6 @@ WITH _marks AS (
     UNION ALL
     SELECT 'profiler', * FROM intervals_union('step_track_overhead')
 ),
-_covered AS (
-    SELECT
-        run_id, rank, start_ns, any_value(covered_ns) FILTER (what = 'data') AS data_ns,
-        any_value(covered_ns) FILTER (what = 'profiler') AS profiler_ns
-    FROM step_coverage('_marks')
-    GROUP BY run_id, rank, start_ns
-),
 _waiting AS (
     SELECT DISTINCT run_id, rank, true AS waits FROM phase_ranges WHERE phase = 'data'
 )
@@ -146,7 +143,7 @@ SELECT
     s.*,
     CASE WHEN start_ns IS NULL THEN timed_data_ns WHEN waits THEN coalesce(data_ns, 0) END AS data_ns,
     CASE WHEN start_ns IS NOT NULL THEN coalesce(profiler_ns, 0) END AS profiler_ns
-FROM step_times s LEFT JOIN _covered USING (run_id, rank, start_ns) LEFT JOIN _waiting USING (run_id, rank);
+FROM step_times s LEFT JOIN step_coverage('_marks') USING (run_id, rank, start_ns) LEFT JOIN _waiting USING (run_id, rank);
 
 -- @view step_counts  a row is a rank with a known number of training steps: the steps in the recording, else the
 --   profiled steps timed by the collector, else (under Nsight Compute) the steps of the collector's own training loop.

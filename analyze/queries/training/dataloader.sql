@@ -44,13 +44,6 @@ marks AS (
     UNION ALL
     SELECT 'profiler', * FROM intervals_intersect('waits', 'step_track_overhead')
 ),
-covered AS (
-    SELECT
-        run_id, rank, start_ns, any_value(covered_ns) FILTER (what = 'idle') AS idle_ns,
-        any_value(covered_ns) FILTER (what = 'profiler') AS profiler_ns
-    FROM step_coverage('marks')
-    GROUP BY run_id, rank, start_ns
-),
 worked AS (
     SELECT DISTINCT run_id, rank, true AS works FROM gpu_work
 ),
@@ -58,9 +51,11 @@ steps AS (
     -- start_ns is NULL for steps that were not recorded.
     SELECT
         s.* EXCLUDE (profiler_ns),
-        CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL AND works THEN coalesce(idle_ns, 0) END AS idle_ns,
-        CASE WHEN start_ns IS NOT NULL AND data_ns IS NOT NULL THEN coalesce(c.profiler_ns, 0) END AS profiler_ns
-    FROM step_waits s LEFT JOIN covered c USING (run_id, rank, start_ns) LEFT JOIN worked USING (run_id, rank)
+        CASE WHEN start_ns IS NOT NULL AND s.data_ns IS NOT NULL AND works THEN coalesce(idle_ns, 0) END AS idle_ns,
+        CASE WHEN start_ns IS NOT NULL AND s.data_ns IS NOT NULL THEN coalesce(c.profiler_ns, 0) END AS profiler_ns
+    FROM step_waits s
+    LEFT JOIN step_coverage('marks') c USING (run_id, rank, start_ns)
+    LEFT JOIN worked USING (run_id, rank)
 ),
 rows AS (
     SELECT

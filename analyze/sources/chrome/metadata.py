@@ -56,7 +56,6 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
     distributed: Distributed | None = None
     devices: list[TraceDevice] | None = msgspec.field(default=None, name="deviceProperties")
     cuda_runtime_version: int | None = None
-    cuda_driver_version: int | None = None
     host_name: str | None = None
     torch_version: str | None = msgspec.field(default=None, name="pytorch_version")
 
