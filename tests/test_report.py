@@ -494,15 +494,18 @@ def test_facts_of_a_recording(tmp_path: Path) -> None:
 
 
 def test_phases_on_the_clock_of_the_memory(tmp_path: Path) -> None:
-    """The first allocator event of the GPU is at 30 us: forward began 20 us before."""
+    """Both are since the first event, at 10 us: forward begins there, the allocator events 10 and 20 us later."""
 
     def allocated(ts: float, device_type: int) -> dict[str, Any]:
         args = {"Device Type": device_type, "Device Id": 0, "Addr": 1, "Bytes": 8, "Total Allocated": 8}
         return {"ph": "i", "cat": "cpu_instant_event", "name": "[memory]", "pid": 1, "tid": 1, "ts": ts, "args": args}
 
     events = [event("user_annotation", "forward", 10, 40), allocated(20, 0), allocated(30, 1)]
-    rows = analyze.open(write_trace(tmp_path / "t.json", events)).query("phase-ranges").dicts()
-    assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", -20_000, 40_000)]
+    traces = analyze.open(write_trace(tmp_path / "t.json", events))
+    rows = traces.query("phase-ranges").dicts()
+    assert [(r["phase"], r["start_ns"], r["dur_ns"]) for r in rows] == [("forward", 0, 40_000)]
+    rows = traces.query("memory-timeline", params={"buckets": 0}).dicts()
+    assert [(r["device_type"], r["start_ns"]) for r in rows] == [("cuda", 20_000), ("cpu", 10_000)]
 
 
 def test_integers_have_no_decimal_point() -> None:

@@ -165,11 +165,26 @@ def by_hand(path: Path) -> Engine:
     return Engine(open_stores([write_trace(path, events)])[0])
 
 
+def test_queries_and_traces_share_one_zero(tmp_path: Path) -> None:
+    """The first event of the run, at 1000 us."""
+    by_hand(tmp_path / "t.json")
+    assert [r["start_ns"] for r in ask(tmp_path / "t.json", "gaps")] == [110_000, 410_000, 210_000]
+    rows = ask(tmp_path / "t.json", "timeline", params={"buckets": 1})
+    assert [(r["device"], r["start_ns"]) for r in rows] == [(0, 100_000), (1, 200_000)]
+    rows = ask(tmp_path / "t.json", "queue-timeline", params={"buckets": 1})
+    assert [(r["device"], r["start_ns"]) for r in rows] == [(0, 90_000), (1, 190_000)]
+    # From 0.41 ms on, where the second gap starts, there is its end and nothing before.
+    done = run_cli("trace", tmp_path / "t.json", "--from-ms", "0.41", "--no-counters", "-o", tmp_path / "o.json")
+    assert done.returncode == 0
+    found = json.loads((tmp_path / "o.json").read_text())["traceEvents"]
+    assert sorted(e["ts"] for e in found if e["ph"] == "X") == [450, 460]
+
+
 def test_at_times_by_hand(tmp_path: Path) -> None:
     engine = by_hand(tmp_path / "t.json")
     assert [r["gap_ns"] for r in ask(tmp_path / "t.json", "gaps")] == [290_000, 50_000, 40_000]
     found = [find_moment(engine, f"gap:{n}") for n in (1, 2, 3)]
-    assert found == [Moment(1_110_000, 1_400_000), Moment(1_410_000, 1_460_000), Moment(1_210_000, 1_250_000)]
+    assert found == [Moment(110_000, 400_000, True), Moment(410_000, 460_000, True), Moment(210_000, 250_000, True)]
     # The longest of the gaps for which nothing was queued.
     assert find_moment(engine, "host-wait") == Moment(1_110_000, 1_400_000)
     assert find_moment(engine, "0.3") == Moment(300_000, 300_000, from_zero=True)

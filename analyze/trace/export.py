@@ -20,7 +20,7 @@ import duckdb
 from analyze.atomic_output import atomic_output, ending_of
 from analyze.errors import InputError
 from analyze.query.sql_checks import sentence
-from analyze.trace.event_json import ALLOCATIONS, Scope, events_of
+from analyze.trace.event_json import Scope, events_of
 from analyze.trace.tracks import Tracks
 
 if TYPE_CHECKING:
@@ -91,8 +91,7 @@ def export(
 
 
 def _scope(engine: Engine, from_ms: float, to_ms: float | None) -> Scope:
-    tables = " UNION ALL ".join(f"SELECT min(start_ns) AS first_ns FROM {t}" for t in (*_TIMED, ALLOCATIONS))
-    row = engine.execute(f"SELECT min(first_ns) FROM ({tables})").fetchone()
+    row = engine.execute("SELECT min(zero_ns) FROM run_zeros", ["run_zeros"]).fetchone()
     if row is None or row[0] is None:
         raise InputError(f"trace: {engine.run_ids[0]} has no timed events to export")
     base = int(row[0])

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 _AROUND_NS = 10_000
 """Least time shown before and after a moment; a longer moment has its own duration shown around it."""
 
-_FIRST_WORK = """
-SELECT min(start_ns) FROM gpu_segments
-WHERE rank = {rank} AND device IS NOT DISTINCT FROM {device}
-"""
-
 
 class Moment(NamedTuple):
     """A half-open interval in ns, on the clock of the recording; `from_zero`: from the first event of the trace."""
@@ -67,10 +62,7 @@ def _gap(engine: Engine, number: int) -> Moment:
         known = f"`analyze query gaps` has rows 1 to {len(rows)}" if rows else "the recording has no gaps"
         raise InputError(f"--at gap:{number}: no such gap; {known}")
     row = rows[number - 1]
-    device = "NULL" if row["device"] is None else row["device"]
-    [(first,)] = engine.rows(_FIRST_WORK.format(rank=row["rank"], device=device))
-    start = first + row["start_ns"]
-    return Moment(start, start + row["gap_ns"])
+    return Moment(row["start_ns"], row["start_ns"] + row["gap_ns"], from_zero=True)
 
 
 def _finding(engine: Engine, name: str) -> Moment:

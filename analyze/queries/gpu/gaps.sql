@@ -10,7 +10,7 @@
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
--- @column start_ns ns             Start of the gap, relative to the first work on the device.
+-- @column start_ns ns             Start of the gap, since the first event of the run (`run_zeros`).
 -- @column gap_ns ns               Its length.
 -- @column cause text              host_wait, kernel_wait, profiler or other.
 -- @column before text             Work that ended at the start of the gap (kernels by their short name).
@@ -23,7 +23,7 @@
 -- @column note text               What inflates host time in this recording; empty for nothing.
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
--- @use gpu_gaps, gpu_timeline, intervals, launches, profiler_cost
+-- @use gpu_gaps, gpu_timeline, intervals, launches, profiler_cost, run_zeros
 -- @needs work on GPUs with gaps between
 -- @pass gpu
 -- @disturbed idle time
@@ -130,9 +130,10 @@ mostly AS (
     QUALIFY row_number() OVER (PARTITION BY gap ORDER BY cpu_ns DESC, name) = 1
 )
 SELECT
-    run_group, run_id, rank, device, start_ns - first_ns AS start_ns, gap_ns,
+    run_group, run_id, rank, device, start_ns - zero_ns AS start_ns, gap_ns,
     cause, before, after, after_op, cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
 FROM longest
+JOIN run_zeros USING (run_id)
 LEFT JOIN around USING (gap)
 LEFT JOIN mostly USING (gap)
 LEFT JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)

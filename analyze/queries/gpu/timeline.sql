@@ -8,7 +8,7 @@
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column bucket index            Bucket, from 0.
--- @column start_ns ns             Start of the bucket, relative to the start of the span.
+-- @column start_ns ns             Start of the bucket, since the first event of the run (`run_zeros`).
 -- @column span_ns ns              Its length.
 -- @column busy_pct %              Share of it with any work.
 -- @column compute_pct %           Share of it with compute kernels.
@@ -17,7 +17,7 @@
 -- @column waiting_pct %           Share of it in which communication waits; empty if no call of several ranks is known.
 -- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
--- @use arithmetic, collectives, gpu_timeline, intervals
+-- @use arithmetic, collectives, gpu_timeline, intervals, run_zeros
 -- @needs work on GPUs
 -- @pass gpu
 -- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct
@@ -31,7 +31,7 @@ starts AS (
 buckets AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY track, bucket_ns) AS window_id, track, (bucket_ns - start_ns) // width_ns AS bucket,
-        bucket_ns - start_ns AS offset_ns, bucket_ns AS start_ns, least(bucket_ns + width_ns, end_ns) AS end_ns
+        bucket_ns AS start_ns, least(bucket_ns + width_ns, end_ns) AS end_ns
     FROM starts
 ),
 busy AS (
@@ -55,7 +55,7 @@ waiting AS (
     GROUP BY window_id
 )
 SELECT
-    run_group, run_id, rank, device, bucket, offset_ns AS start_ns, b.end_ns - b.start_ns AS span_ns,
+    run_group, run_id, rank, device, bucket, b.start_ns - zero_ns AS start_ns, b.end_ns - b.start_ns AS span_ns,
     pct(coalesce(busy_ns, 0), b.end_ns - b.start_ns) AS busy_pct,
     pct(coalesce(compute_ns, 0), b.end_ns - b.start_ns) AS compute_pct,
     pct(coalesce(comm_ns, 0), b.end_ns - b.start_ns) AS comm_pct,
@@ -64,5 +64,6 @@ SELECT
         AS waiting_pct
 FROM buckets b
 JOIN gpu_tracks USING (track)
+JOIN run_zeros USING (run_id)
 LEFT JOIN gpu_lengths('segments') USING (window_id)
 LEFT JOIN waiting USING (window_id)

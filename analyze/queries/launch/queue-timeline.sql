@@ -8,7 +8,7 @@
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column bucket index            Bucket, from 0.
--- @column start_ns ns             Start of the bucket, relative to the first launch call.
+-- @column start_ns ns             Start of the bucket, since the first event of the run (`run_zeros`).
 -- @column span_ns ns              Its length.
 -- @column max_depth count         Largest depth.
 -- @column avg_depth number        Mean depth over its time.
@@ -16,7 +16,7 @@
 -- @column empty_ns ns             Time with nothing queued.
 -- @main run_id, rank, device, start_ns, max_depth, avg_depth, empty_ns
 -- @order run_id, rank, device, bucket
--- @use gpu_timeline, intervals, launches
+-- @use gpu_timeline, intervals, launches, run_zeros
 -- @needs GPU work with the calls that launched it
 -- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
 WITH waiting AS (
@@ -37,7 +37,7 @@ starts AS (
 buckets AS MATERIALIZED (
     SELECT
         row_number() OVER (ORDER BY track, start_ns) AS window_id, track, (start_ns - first_ns) // width_ns AS bucket,
-        start_ns - first_ns AS offset_ns, start_ns, least(start_ns + width_ns, last_ns) AS end_ns
+        start_ns, least(start_ns + width_ns, last_ns) AS end_ns
     FROM starts
 ),
 depths AS (
@@ -51,7 +51,7 @@ queued AS (
     GROUP BY window_id
 )
 SELECT
-    run_group, run_id, rank, device, bucket, offset_ns AS start_ns, end_ns - start_ns AS span_ns,
+    run_group, run_id, rank, device, bucket, start_ns - zero_ns AS start_ns, end_ns - start_ns AS span_ns,
     coalesce(max_depth, 0) AS max_depth, coalesce(waiting_ns, 0)::DOUBLE / (end_ns - start_ns) AS avg_depth,
     coalesce(waiting_ns, 0) AS waiting_ns, end_ns - start_ns - coalesce(queued_ns, 0) AS empty_ns
-FROM buckets JOIN gpu_tracks USING (track) LEFT JOIN queued USING (window_id)
+FROM buckets JOIN gpu_tracks USING (track) JOIN run_zeros USING (run_id) LEFT JOIN queued USING (window_id)

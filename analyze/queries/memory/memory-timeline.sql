@@ -10,7 +10,7 @@
 -- @column device_type text        cpu, cuda, hip or xpu.
 -- @column device index            Device; -1 for the CPU.
 -- @column bucket index            Bucket or event, from 0.
--- @column start_ns ns             Its start, relative to the first event.
+-- @column start_ns ns             Its start, since the first event of the run (`run_zeros`).
 -- @column span_ns ns              Its length; for an event, the time until the next.
 -- @column events count            Allocations and frees in it.
 -- @column change_bytes B          Allocated - freed bytes.
@@ -19,7 +19,7 @@
 -- @column peak_reserved_bytes B   Peak of reserved bytes in it.
 -- @main run_id, rank, device_type, device, start_ns, change_bytes, peak_allocated_bytes, peak_reserved_bytes
 -- @order run_id, rank, device_type DESC, device, bucket
--- @use memory
+-- @use memory, run_zeros
 -- @needs allocator events (profile_memory=True)
 -- @plot area x=start_ns y=peak_allocated_bytes,peak_reserved_bytes by=run_id,rank,device_type,device bands=phase-ranges
 WITH pools AS MATERIALIZED (
@@ -68,7 +68,7 @@ carried AS (
 )
 SELECT
     run_group, run_id, rank, device_type, device, bucket,
-    coalesce(bucket * width_ns, event_ns - first_ns) AS start_ns,
+    coalesce(first_ns + bucket * width_ns, event_ns) - zero_ns AS start_ns,
     coalesce(
         least(width_ns, end_ns - first_ns - bucket * width_ns),
         lead(event_ns) OVER in_order - event_ns, 0
@@ -84,5 +84,5 @@ SELECT
     CASE WHEN width_ns IS NULL THEN reserved_bytes
         ELSE greatest(most_reserved, lag(reserved_bytes) OVER in_order)
     END AS peak_reserved_bytes
-FROM carried
+FROM carried JOIN run_zeros USING (run_id)
 WINDOW in_order AS (PARTITION BY pool ORDER BY bucket)
