@@ -5,9 +5,14 @@
 -- @table gpu_tracks  a row is a GPU of a process: a number is faster to sort and join than run, rank and device.
 -- @column track index             Its number.
 -- @columns run_id, rank, device, run_group
+-- @column first_ns ns             First start of its work.
+-- @column last_ns ns              Last end of its work.
 CREATE TABLE gpu_tracks AS
-SELECT row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group
-FROM (SELECT DISTINCT run_id, rank, device, run_group FROM gpu_segments);
+SELECT
+    row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group,
+    min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
+FROM gpu_segments
+GROUP BY run_id, rank, device, run_group;
 
 -- @view gpu_timeline  a row is a segment of `gpu_segments` with its track.
 -- @columns track, start_ns, end_ns
@@ -46,9 +51,7 @@ WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memset
 -- @column start_ns ns             First start.
 -- @column end_ns ns               Last end.
 CREATE VIEW gpu_windows_span AS
-SELECT track AS window_id, track, NULL::INTEGER AS step, min(start_ns) AS start_ns, max(end_ns) AS end_ns
-FROM gpu_timeline
-GROUP BY track;
+SELECT track AS window_id, track, NULL::INTEGER AS step, first_ns AS start_ns, last_ns AS end_ns FROM gpu_tracks;
 
 -- @view gpu_windows_step  a row is a training step on a GPU of its process.
 -- @column window_id index         Its number.

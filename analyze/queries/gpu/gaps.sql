@@ -27,10 +27,7 @@
 -- @needs work on GPUs with gaps between
 -- @pass gpu
 -- @disturbed idle time
-WITH spans AS (
-    SELECT track, min(start_ns) AS first_ns, max(end_ns) AS last_ns FROM gpu_timeline GROUP BY track
-),
-gaps AS MATERIALIZED (
+WITH gaps AS MATERIALIZED (
     SELECT g.*, t.run_group, g.end_ns - g.start_ns AS gap_ns
     FROM gpu_idle g JOIN (SELECT track, run_group FROM gpu_tracks) t USING (track)
 ),
@@ -52,7 +49,7 @@ longest AS MATERIALIZED (
     SELECT
         *, row_number() OVER (ORDER BY run_group, gap_ns DESC, track, start_ns) AS gap,
         gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
-    FROM launched JOIN spans USING (track)
+    FROM launched
 ),
 -- Join start and end separately: with an equality on time, the join scans the work once, not once per gap.
 edges AS (
