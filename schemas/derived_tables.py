@@ -226,5 +226,8 @@ GPU_SEGMENTS = table(
         "",
         "while the GPU is idle, correlation_id of the work that ends it; of several, of the one launched first",
     ),
+    ("next_call_tid", "int64", "", "thread of the launch call of that work; NULL if unknown"),
+    ("next_call_start_ns", "int64", "ns", "start of that call"),
+    ("next_call_dur_ns", "int64", "ns", "length of that call"),
     derived=True,
 )

@@ -128,6 +128,16 @@ def test_the_earliest_launch_call_decides() -> None:
     assert next_ids([first, *together]) == next_ids([first, *reversed(together)]) == [None, 3, None]
 
 
+def test_idle_time_has_the_launch_call_of_the_work_that_ends_it() -> None:
+    kernel = {"kind": "kernel", "device": 0, "name": "k", "dur_ns": 5}
+    call = {"call_tid": 7, "call_start_ns": 8, "call_dur_ns": 3}
+    work = [kernel | {"start_ns": 0}, kernel | {"start_ns": 10} | call, kernel | {"start_ns": 20}]
+    rows = gpu_segments({"gpu_work": table("gpu_work", work), "kernel_names": table("kernel_names", [])}).to_pylist()
+    assert [{c: row[f"next_{c}"] for c in call} for row in rows] == [
+        dict.fromkeys(call), call, dict.fromkeys(call), dict.fromkeys(call), dict.fromkeys(call)
+    ]  # fmt: skip
+
+
 def next_ids(work: list[dict[str, object]]) -> list[int | None]:
     tables = {"gpu_work": table("gpu_work", work), "kernel_names": table("kernel_names", [])}
     found: list[int | None] = gpu_segments(tables)["next_correlation_id"].to_pylist()

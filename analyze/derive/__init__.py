@@ -51,7 +51,7 @@ DERIVED = (
     Derived("phase_calls", 1, phases.READS, phases.phase_calls),
     Derived("twins", 1, twins.READS, twins.twins, of_gpu_block=True),
     Derived("gpu_work", 2, gpu_work.READS, gpu_work.gpu_work),
-    Derived("gpu_segments", 3, gpu_segments.READS, gpu_segments.gpu_segments),
+    Derived("gpu_segments", 4, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
     Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),
     Derived("call_tree", 1, call_tree.READS, call_tree.call_tree),

@@ -16,13 +16,15 @@ from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, last_if
 if TYPE_CHECKING:
     import pyarrow as pa
 
+CALL = ("correlation_id", "call_tid", "call_start_ns", "call_dur_ns")
+"""What launched GPU work. Idle segments have these columns of the work that ends them, as `next_...`."""
 READS = {
-    "gpu_work": ("kind", "name", "device", "start_ns", "dur_ns", "correlation_id", "call_start_ns"),
+    "gpu_work": ("kind", "name", "device", "start_ns", "dur_ns", *CALL),
     "kernel_names": ("name", "family"),
 }
 COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
 """What is counted in a segment, a column each."""
-COLUMNS = ("device", "start_ns", "dur_ns", *COUNTS, "next_correlation_id")
+COLUMNS = ("device", "start_ns", "dur_ns", *COUNTS, *(f"next_{column}" for column in CALL))
 
 
 class Work(NamedTuple):
@@ -32,11 +34,13 @@ class Work(NamedTuple):
     start: Ints
     end: Ints
     correlation_id: Ints
+    call_tid: Ints
     call_start: Ints
+    call_dur: Ints
 
-    def where(self, mask: Mask) -> Work:
-        """Return some of it."""
-        return Work(*(column[mask] for column in self))
+    def take(self, rows: Ints | Mask) -> Work:
+        """Return these rows."""
+        return Work(*(column[rows] for column in self))
 
 
 def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -52,27 +56,27 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     work = _work(found)
     kernel, memcpy, memset = (equals(found["kind"], kind) for kind in ("kernel", "memcpy", "memset"))
     comm = kernel & _is_communication(found, tables["kernel_names"])
-    kinds = [work.where(mask) for mask in (kernel & ~comm, comm, memcpy, memset)]
+    kinds = [work.take(mask) for mask in (kernel & ~comm, comm, memcpy, memset)]
     parts = []
     for number in np.unique(np.concatenate([kind.device for kind in kinds])):
-        of_device = [kind.where(kind.device == number) for kind in kinds]
+        of_device = [kind.take(kind.device == number) for kind in kinds]
         starts, lengths, counts = _segments(of_device)
-        following = np.full(len(starts), NULL)
         idle = np.logical_and.reduce([count == 0 for count in counts])
-        following[idle] = _first_launched(of_device, (starts + lengths)[idle])
+        following = Work(*(np.full(len(starts), NULL) for _ in Work._fields))
+        for column, values in zip(following, _first_launched(of_device, (starts + lengths)[idle]), strict=True):
+            column[idle] = values
         columns = {
             "device": nullable(np.full(len(starts), number), pa.int32()),
             "start_ns": pa.array(starts),
             "dur_ns": pa.array(lengths),
             **dict(zip(COUNTS, map(pa.array, counts), strict=True)),
-            "next_correlation_id": nullable(following),
+            **{f"next_{name}": nullable(column) for name, column in zip(CALL, following[3:], strict=True)},
         }
         parts.append(pa.table(columns))
     if parts:
         return pa.concat_tables(parts)
-    int32, int64 = dict.fromkeys(("device", *COUNTS), pa.int32()), pa.int64()
-    types = {"start_ns": int64, "dur_ns": int64, **int32, "next_correlation_id": int64}
-    return pa.schema([(name, types[name]) for name in COLUMNS]).empty_table()
+    int32 = dict.fromkeys(("device", *COUNTS), pa.int32())
+    return pa.schema([(name, int32.get(name, pa.int64())) for name in COLUMNS]).empty_table()
 
 
 def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
@@ -85,8 +89,8 @@ def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
 
 def _work(table: pa.Table) -> Work:
     """Return the work of a table; a length that is not known or negative counts as 0."""
-    device, start, dur, correlation_id, call = (ints(table, c) for c in READS["gpu_work"][2:])
-    return Work(device, start, start + np.maximum(dur, 0), correlation_id, call)
+    device, start, dur, *call = (ints(table, c) for c in ("device", "start_ns", "dur_ns", *CALL))
+    return Work(device, start, start + np.maximum(dur, 0), *call)
 
 
 def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.int32]]]:
@@ -106,17 +110,16 @@ def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.in
     return starts, np.append(starts[1:], times[-1]) - starts, [count[begins] for count in counts]
 
 
-def _first_launched(kinds: Sequence[Work], ends: Ints) -> Ints:
-    """Return the correlation id of the work of one device that starts at each of the ends of its idle time.
+def _first_launched(kinds: Sequence[Work], ends: Ints) -> Work:
+    """Return the work of one device that starts at each of the ends of its idle time.
 
     Of work that starts together, the one whose launch call started first; unknown calls come last. Work of 0 ns ends no
     idle time but the last.
     """
-    start, end, correlation_id, call = (np.concatenate(column) for column in zip(*(k[1:] for k in kinds), strict=True))
-    ends_idle = (end > start) | (start == end.max())
-    start, correlation_id, call = start[ends_idle], correlation_id[ends_idle], call[ends_idle]
-    ids = np.where(correlation_id > 0, correlation_id, NULL)
-    order = np.lexsort((last_if_null(ids), last_if_null(call), start))
-    first = np.append(True, start[order][1:] != start[order][:-1])[: len(order)]
-    chosen = order[first]
-    return correlation_id[chosen][np.searchsorted(start[chosen], ends)]
+    work = Work(*map(np.concatenate, zip(*kinds, strict=True)))
+    work = work.take((work.end > work.start) | (work.start == work.end.max()))
+    ids = np.where(work.correlation_id > 0, work.correlation_id, NULL)
+    order = np.lexsort((last_if_null(ids), last_if_null(work.call_start), work.start))
+    first = np.append(True, work.start[order][1:] != work.start[order][:-1])[: len(order)]
+    chosen = work.take(order[first])
+    return chosen.take(np.searchsorted(chosen.start, ends))

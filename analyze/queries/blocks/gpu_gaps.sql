@@ -1,5 +1,5 @@
 -- Gaps in the work of a GPU or of a stream, and their causes.
--- @use gpu_timeline, intervals, launches, profiler_cost
+-- @use gpu_timeline, intervals, profiler_cost
 
 -- @view stream_idle  a row is a gap of a stream: time between its first start and its last end without work.
 -- Work of 0 ns only counts at the first start and the last end of a stream.
@@ -8,7 +8,8 @@ CREATE VIEW stream_idle AS
 WITH _work AS (
     SELECT
         t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
-        w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns
+        w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns, w.call_start_ns AS launch_ns,
+        w.call_start_ns + w.call_dur_ns AS launched_ns, w.call_tid AS launch_tid
     FROM gpu_work w
     JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
 ),
@@ -22,7 +23,7 @@ _lanes AS MATERIALIZED (
 _running AS (
     SELECT *, max(track_ns(lane, end_ns)) OVER (ROWS UNBOUNDED PRECEDING) AS furthest
     FROM (
-        SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id
+        SELECT l.lane, w.start_ns, w.end_ns, w.correlation_id, w.launch_ns, w.launched_ns, w.launch_tid
         FROM _work w JOIN _lanes l ON l.track = w.track AND l.stream IS NOT DISTINCT FROM w.stream
         WHERE w.end_ns > w.start_ns OR w.start_ns IN (l.first_ns, l.last_ns)
         -- Correlation ids are in the order of calls; 0 is no id.
@@ -32,11 +33,14 @@ _running AS (
 _reached AS (
     SELECT * EXCLUDE (furthest, end_ns), ns_on_track(lane, lag(furthest) OVER ()) AS previous_end_ns FROM _running
 )
-SELECT lane, track, stream, run_id, rank, correlation_id, previous_end_ns AS start_ns, r.start_ns AS end_ns
+SELECT
+    lane, track, stream, run_id, rank, correlation_id, previous_end_ns AS start_ns, r.start_ns AS end_ns, launch_ns,
+    launched_ns, launch_tid
 FROM _reached r JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
 WHERE r.start_ns > previous_end_ns;
 
--- @macro gap_launches(g)  gaps of gpu_idle or stream_idle with the launch call of the work that ends them.
+-- @macro gap_launches(g)  gaps of gpu_idle or stream_idle with the launch call of the work that ends them, and the time
+--   of the profiler in them.
 -- Profiler time counts if it is on the thread of the launch call, or on a thread without other events (CUPTI may number
 -- threads differently).
 -- @columns track
@@ -48,13 +52,10 @@ WHERE r.start_ns > previous_end_ns;
 -- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
 CREATE MACRO gap_launches(g) AS TABLE
 WITH _gaps AS MATERIALIZED (
-    SELECT
-        lane, track, stream, correlation_id, r.start_ns, r.end_ns, l.start_ns AS launch_ns, l.tid AS launch_tid,
-        l.start_ns + l.dur_ns AS launched_ns
-    FROM query_table(g) r LEFT JOIN launch_calls(g) l USING (run_id, rank, correlation_id)
+    SELECT * FROM query_table(g)
 ),
 _lanes_of_gaps AS (
-    SELECT DISTINCT lane, run_id, rank FROM query_table(g)
+    SELECT DISTINCT lane, run_id, rank FROM _gaps
 ),
 _busy_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cuda_calls SEMI JOIN profiler_overhead USING (run_id, rank, tid)

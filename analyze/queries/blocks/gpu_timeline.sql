@@ -36,10 +36,14 @@ JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT
 -- @columns run_id, rank
 -- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
 -- @columns start_ns, end_ns
+-- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
+-- @column launched_ns ns          End of that call.
+-- @column launch_tid id           Thread of that call; NULL if not recorded.
 CREATE VIEW gpu_idle AS
 SELECT
     t.track AS lane, t.track, NULL::BIGINT AS stream, t.run_id, t.rank, s.next_correlation_id AS correlation_id,
-    s.start_ns, s.start_ns + s.dur_ns AS end_ns
+    s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.next_call_start_ns AS launch_ns,
+    s.next_call_start_ns + s.next_call_dur_ns AS launched_ns, s.next_call_tid AS launch_tid
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
 WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;
