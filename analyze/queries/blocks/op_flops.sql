@@ -111,13 +111,16 @@ WITH _named AS (
         'aten::miopen_depthwise_convolution_backward', 'aten::mkldnn_convolution_backward'
     ]) AS name
 ),
+_ops AS MATERIALIZED (
+    SELECT run_id, rank, tid, name, start_ns, dur_ns
+    FROM cpu_ops
+    SEMI JOIN (SELECT name || unnest(['', '_input', '_weight', '_weights']) AS name FROM _named) USING (name)
+),
 _calls AS (
-    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops SEMI JOIN _named USING (name)
+    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM _ops SEMI JOIN _named USING (name)
 ),
 _parts AS (
-    SELECT run_id, rank, tid, start_ns
-    FROM cpu_ops
-    SEMI JOIN (SELECT name || unnest(['_input', '_weight', '_weights']) AS name FROM _named) USING (name)
+    SELECT run_id, rank, tid, start_ns FROM _ops ANTI JOIN _named USING (name)
 )
 SELECT c.run_id, c.rank, c.tid, c.start_ns, count(*) AS gradients
 FROM _parts p
@@ -244,13 +247,26 @@ WITH _names AS (
     SELECT
         run_id, name, family IN ('gemm', 'convolution', 'attention') AS is_product, is_tf32_kernel(name) AS is_tf32
     FROM kernel_names
+),
+-- An as-of join with one key, the number of a thread, takes DuckDB half the time of one with three.
+_call_threads AS MATERIALIZED (
+    SELECT row_number() OVER ()::INTEGER AS thread, * FROM (SELECT DISTINCT run_id, rank, tid FROM query_table(calls))
+),
+_calls_on_threads AS (
+    SELECT t.thread, c.start_ns, c.end_ns, c.call
+    FROM query_table(calls) c
+    JOIN _call_threads t ON t.run_id = c.run_id AND t.rank = c.rank AND t.tid IS NOT DISTINCT FROM c.tid
+    WHERE c.end_ns IS NOT NULL
+),
+_work_on_threads AS (
+    SELECT
+        w.run_id, w.rank, w.device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
+        coalesce(n.is_tf32, false) AS is_tf32, w.start_ns, w.dur_ns, w.from_ns, t.thread
+    FROM work_origins w
+    LEFT JOIN _names n ON n.run_id = w.run_id AND n.name = w.name
+    LEFT JOIN _call_threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
 )
 SELECT
-    w.run_id, w.rank, w.device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
-    coalesce(n.is_tf32, false) AS is_tf32, w.start_ns, w.dur_ns, CASE WHEN w.from_ns < c.end_ns THEN c.call END AS call
-FROM work_origins w
-LEFT JOIN _names n ON n.run_id = w.run_id AND n.name = w.name
-ASOF LEFT JOIN (SELECT * FROM query_table(calls) WHERE end_ns IS NOT NULL) c
-    ON c.run_id = w.run_id AND c.rank = w.rank
-    AND coalesce(c.tid, -9223372036854775808) = coalesce(w.from_tid, -9223372036854775808)
-    AND w.from_ns >= c.start_ns;
+    run_id, rank, device, is_kernel, is_product, is_tf32, w.start_ns, dur_ns,
+    CASE WHEN from_ns < end_ns THEN call END AS call
+FROM _work_on_threads w ASOF LEFT JOIN _calls_on_threads c ON c.thread = w.thread AND w.from_ns >= c.start_ns;

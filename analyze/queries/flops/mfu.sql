@@ -49,10 +49,10 @@ WITH gpus AS (
     GROUP BY ALL
 ),
 op_work AS MATERIALIZED (
-    SELECT * FROM work_of_calls('op_calls')
+    SELECT * FROM work_of_calls('op_calls') WHERE is_kernel
 ),
 launched AS (
-    SELECT call, bool_or(is_tf32) AS tf32 FROM op_work WHERE is_kernel AND call IS NOT NULL GROUP BY call
+    SELECT call, bool_or(is_tf32) AS tf32 FROM op_work WHERE call IS NOT NULL GROUP BY call
 ),
 recomputed AS (
     SELECT c.call
