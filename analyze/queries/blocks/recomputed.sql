@@ -22,8 +22,23 @@ WITH _nodes AS (
     FROM cpu_ops
     WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
 ),
+_node_threads AS MATERIALIZED (
+    SELECT DISTINCT run_id, rank, pid, tid FROM _nodes
+),
+-- Only with checkpointing have these threads operators with nodes of their own.
+_ranks AS (
+    SELECT DISTINCT run_id, rank
+    FROM _node_threads n
+    WHERE EXISTS (
+        SELECT 1
+        FROM cpu_ops o
+        WHERE o.run_id = n.run_id AND o.rank = n.rank AND o.pid IS NOT DISTINCT FROM n.pid
+            AND o.tid IS NOT DISTINCT FROM n.tid AND o.sequence_number IS NOT NULL AND coalesce(o.fwd_thread, 0) = 0
+            AND NOT starts_with(o.name, 'autograd::engine::evaluate_function')
+    )
+),
 _threads AS MATERIALIZED (
-    SELECT row_number() OVER () AS thread, * FROM (SELECT DISTINCT run_id, rank, pid, tid FROM _nodes)
+    SELECT row_number() OVER () AS thread, * FROM _node_threads SEMI JOIN _ranks USING (run_id, rank)
 ),
 _backward AS (
     SELECT thread, start_ns, end_ns
@@ -64,11 +79,21 @@ QUALIFY coalesce(a.end_ns > previous_end(a.thread, a.start_ns, a.end_ns), true);
 -- @columns run_id, rank, tid, start_ns
 -- @column gpu_ns ns               Durations of the GPU work that it and what is below it launched.
 CREATE VIEW recomputed_work AS
+WITH _threads AS MATERIALIZED (
+    SELECT row_number() OVER ()::INTEGER AS thread, * FROM (SELECT DISTINCT run_id, rank, tid FROM recomputed_ops)
+),
+_work AS (
+    SELECT t.thread, w.from_ns, w.from_end_ns, w.dur_ns
+    FROM work_origins w
+    JOIN _threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
+    WHERE w.from_ns IS NOT NULL
+),
+_ops AS (
+    SELECT t.thread, o.*
+    FROM recomputed_ops o
+    JOIN _threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid
+)
 SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
-FROM (SELECT * FROM work_origins WHERE from_ns IS NOT NULL) w
-ASOF JOIN recomputed_ops o
-    ON o.run_id = w.run_id AND o.rank = w.rank
-        AND coalesce(o.tid, -9223372036854775807) = coalesce(w.from_tid, -9223372036854775807)
-        AND w.from_ns >= o.start_ns
+FROM _work w ASOF JOIN _ops o ON o.thread = w.thread AND w.from_ns >= o.start_ns
 WHERE w.from_ns < o.end_ns AND w.from_end_ns <= o.end_ns
 GROUP BY o.run_id, o.rank, o.tid, o.start_ns;
