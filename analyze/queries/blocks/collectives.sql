@@ -55,7 +55,8 @@ _operators AS (
         run_id, rank, tid, start_ns, collective = 'send' AS sends, peer, group_name, group_ranks,
         nullif(greatest(in_elems, out_elems), 0) * dtype_bytes(dtype) AS bytes
     FROM cpu_ops ANTI JOIN _with_metadata USING (run_id, rank, op_id)
-    WHERE collective IN ('send', 'recv')
+    -- Unlike IN, `= ANY` lets DuckDB skip row groups without such operators.
+    WHERE collective = ANY(['send', 'recv'])
 ),
 _ranges AS (
     SELECT run_id, rank, tid, start_ns AS batch_ns, start_ns + dur_ns AS end_ns
@@ -155,25 +156,25 @@ WHERE said.peer <> '';
 CREATE TABLE collective_kernels AS
 WITH _said AS (
     SELECT
-        k.run_group, k.run_id, k.rank, k.device, k.stream, k.name, k.correlation_id, k.start_ns, k.dur_ns, k.seq,
-        k.group_size AS said_size,
+        k.run_group, k.run_id, k.rank, k.device, k.stream, n.collective AS name_says, k.correlation_id, k.start_ns,
+        k.dur_ns, k.seq, k.group_size AS said_size,
         coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
         CASE WHEN sent = 0 THEN 'recv' WHEN received = 0 THEN 'send' ELSE k.collective END AS written,
         coalesce(k.peer, b.peer) AS peer, sent, received,
         coalesce(nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype), b.bytes) AS bytes
     FROM kernels k
+    JOIN communication_names n ON n.run_id = k.run_id AND n.name = k.name
     LEFT JOIN batched_kernels b
         ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL
 ),
 _communication AS (
     SELECT
-        k.* EXCLUDE (written), kernel_collective(coalesce(written, l.collective), n.collective) AS collective,
-        lower(written) AS written,
+        k.* EXCLUDE (written, name_says),
+        kernel_collective(coalesce(written, l.collective), name_says) AS collective, lower(written) AS written,
         k.group_name IS NOT NULL OR k.group_ranks IS NOT NULL AS named,
         g.ranks::BIGINT[] AS ranks_of_group, g.size, g.process_group, g.dimension, g.inferred,
         g.scope
     FROM _said k
-    JOIN communication_names n ON n.run_id = k.run_id AND n.name = k.name
     LEFT JOIN launched_collectives l
         ON l.run_id = k.run_id AND l.rank = k.rank AND l.correlation_id = k.correlation_id
     LEFT JOIN comm_groups g

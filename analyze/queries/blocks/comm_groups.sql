@@ -88,7 +88,8 @@ WITH _used AS (
         -- Kernels of batches have no metadata.
         SELECT run_id, rank, group_name, group_ranks, NULL, NULL, collective
         FROM cpu_ops
-        WHERE collective IN ('send', 'recv')
+        -- Unlike IN, `= ANY` lets DuckDB skip row groups without such operators.
+        WHERE collective = ANY(['send', 'recv'])
     )
     WHERE group_name IS NOT NULL OR group_ranks IS NOT NULL
     GROUP BY run_id, rank, group_name, group_ranks
