@@ -24,7 +24,8 @@
 -- @use arithmetic, inductor, intervals, launches
 -- @needs compiled code (torch.compile)
 WITH mark_names AS (
-    SELECT name FROM (SELECT DISTINCT name FROM call_tree WHERE kind IN ('op', 'range')) WHERE regexp_matches(
+    -- op_sums has each name once.
+    SELECT DISTINCT name FROM op_sums WHERE kind IN ('op', 'range') AND regexp_matches(
         name, '^(Torch-Compiled Region|CompiledFunction|## Call CompiledFxGraph|TorchDynamo Cache Lookup)|dynamo_timed'
     )
 ),
