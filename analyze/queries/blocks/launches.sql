@@ -73,6 +73,21 @@ SELECT
     CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE call_start_ns END AS from_end_ns
 FROM gpu_work w LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name = w.name;
 
+-- @table name_codes  a row is a name of GPU work, an operator or a range: a number is faster to sort and compare.
+-- @column name text               Name, or short name of a kernel.
+-- @column code index              Its number.
+CREATE TABLE name_codes AS
+SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
+FROM (
+    SELECT name FROM gpu_work
+    UNION
+    SELECT outer_name FROM gpu_work
+    UNION
+    SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
+    UNION
+    SELECT name FROM op_sums WHERE kind IN ('op', 'range')
+);
+
 -- @table queue_lanes  a row is a stream with work: a number is faster to join than run, rank, device and stream.
 -- @column lane index              Its number.
 -- @columns run_group, run_id, rank, device, stream

@@ -24,38 +24,18 @@ WITH chosen_ranges AS (
     FROM call_tree
     WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range')
 ),
-linked AS (
+linked AS NOT MATERIALIZED (
     SELECT * FROM work_origins WHERE op_id > 0
-),
--- Names as numbers: there are hundreds of names in millions of rows.
-codes AS MATERIALIZED (
-    SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
-    FROM (
-        SELECT name FROM linked
-        UNION
-        SELECT outer_name FROM linked
-        UNION
-        SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
-        UNION
-        SELECT name FROM chosen_ranges
-    )
-),
--- Kernels with the same short name have the same code.
-work_codes AS MATERIALIZED (
-    SELECT w.run_id, w.name, c.code
-    FROM (SELECT DISTINCT run_id, name FROM linked) w
-    LEFT JOIN kernel_names k ON k.run_id = w.run_id AND k.name = w.name
-    JOIN codes c ON c.name = coalesce(k.short_name, w.name)
 ),
 -- A range that does not end after all previous ones is nested.
 outermost AS (
     SELECT a.run_id, a.rank, a.tid, c.code, start_ns, end_ns
-    FROM chosen_ranges a JOIN codes c USING (name)
+    FROM chosen_ranges a JOIN name_codes c USING (name)
     QUALIFY coalesce(end_ns > previous_end((run_id, rank, tid), start_ns, end_ns), true)
 ),
 owned AS (
     SELECT p.*, c.code AS operator
-    FROM linked p LEFT JOIN codes c ON c.name = p.outer_name
+    FROM linked p LEFT JOIN name_codes c ON c.name = p.outer_name
     WHERE $operator = '' AND outer_start_ns IS NOT NULL
     UNION ALL
     SELECT p.* REPLACE (o.start_ns AS outer_start_ns), o.code
@@ -72,7 +52,7 @@ coded AS (
             'run_id': o.run_id, 'rank': o.rank, 'tid': o.from_tid, 'start_ns': o.outer_start_ns, 'operator': o.operator,
             'device': o.device
         } AS call
-    FROM owned o LEFT JOIN work_codes c USING (run_id, name)
+    FROM owned o LEFT JOIN name_codes c ON c.name = o.short_name
 ),
 in_order AS (
     SELECT
@@ -135,4 +115,4 @@ SELECT
     run_group, all_names[operator] AS operator,
     array_to_string(list_transform(names, lambda c : all_names[c]), ' > ') AS sequence,
     length, count, pieces, gpu_ns, gap_ns, gpu_time_pct
-FROM found, (SELECT list(name ORDER BY code) AS all_names FROM codes)
+FROM found, (SELECT list(name ORDER BY code) AS all_names FROM name_codes)
