@@ -41,13 +41,16 @@ unlaunched AS (
     WHERE call_start_ns IS NULL
     GROUP BY ALL
 ),
+without_work AS MATERIALIZED (
+    SELECT run_id, rank, tid, start_ns FROM launches_without_work
+),
 launches AS (
     SELECT w.run_id, w.rank, count(DISTINCT w.correlation_id) AS n
     FROM gpu_work w JOIN api_roles r ON r.name = w.call_name
     WHERE r.role = 'launch'
     GROUP BY w.run_id, w.rank
     UNION ALL
-    SELECT run_id, rank, count(*) FROM launches_without_work GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM without_work GROUP BY run_id, rank
 ),
 captures AS (
     SELECT run_id, rank, tid, start_ns AS at_ns, name LIKE '%StreamBeginCapture%' AS begins
@@ -59,7 +62,7 @@ lost AS (
     FROM (SELECT run_id, rank, sum(n)::BIGINT AS launches FROM launches GROUP BY run_id, rank)
     LEFT JOIN (
         SELECT l.run_id, l.rank, c.begins, true AS lost
-        FROM launches_without_work l
+        FROM without_work l
         ASOF LEFT JOIN captures c
             ON c.run_id = l.run_id AND c.rank = l.rank AND c.tid = l.tid AND l.start_ns >= c.at_ns
     ) USING (run_id, rank)
@@ -73,17 +76,17 @@ op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
 -- Bins of time turn the containment join into an equality join. Bins are 2^20 ns (1 ms), 2^24, ... 2^63 long: each
--- operator lies in one or two bins of the level of its length.
+-- operator is shorter than a bin of its level, so one that contains a range begins in the range's bin or the one before.
 overhead_cells AS (
-    SELECT r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level, o.start_ns >> level AS cell
+    SELECT
+        r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level,
+        unnest([(o.start_ns >> level) - 1, o.start_ns >> level]) AS cell
     FROM overhead o JOIN ranks r USING (track), (SELECT least(unnest(range(20, 68, 4)), 63)::INTEGER AS level)
 ),
 op_cells AS (
-    SELECT
-        run_id, rank, tid, name, start_ns, dur_ns, level,
-        unnest([start_ns >> level, start_ns + dur_ns >> level]) AS cell
+    SELECT *, start_ns >> level AS cell
     FROM (
-        SELECT *, CASE
+        SELECT run_id, rank, tid, name, start_ns, dur_ns, CASE
             WHEN dur_ns < 1 << 20 THEN 20
             ELSE least(20 + 4 * ceil((floor(log2(dur_ns)) - 18) / 4), 63)
         END::INTEGER AS level
