@@ -1,4 +1,4 @@
-"""Two recordings side by side: what was added, removed and changed, by kernel, family, operator or phase.
+"""Compare two recordings: what was added, removed and changed, by kernel, family, operator or phase.
 
 A level names a query that is asked of both sides, the columns that identify a row, and those with its calls and times;
 comparing is the outer join of the two answers. Conditions (`--fail-if`) are over sums of the same answers.

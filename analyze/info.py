@@ -1,4 +1,4 @@
-"""What recordings hold: how they were read, what they lack, which queries they can answer, and what to ask first."""
+"""Describe recordings: how they were read, what data they have, which queries they can answer, what to ask first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of recordings that were opened: a method for each command that asks."""
+"""The Python API of opened recordings: a method for each command."""
 
 from __future__ import annotations
 

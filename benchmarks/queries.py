@@ -30,8 +30,8 @@ from process_cost import Cost, analyze_cost  # noqa: E402
 import analyze  # noqa: E402
 from analyze.ingestion.table_files import RowGroupWriter  # noqa: E402
 from analyze.ingestion.write_derived_tables import write_derived  # noqa: E402
+from analyze.query.duckdb_memory import MEMORY_VARIABLE  # noqa: E402
 from analyze.query.query_files import catalog  # noqa: E402
-from analyze.query.spill import MEMORY_VARIABLE  # noqa: E402
 from analyze.sources.interface import inline_map  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402

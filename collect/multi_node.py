@@ -1,4 +1,4 @@
-"""Jobs on several nodes: which job this process belongs to, and whether a command starts processes elsewhere."""
+"""Jobs on several nodes: the Slurm job of this process, and commands that start processes on other nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How each process of a pass ended: small JSON files in a scratch folder, written by the processes themselves.
+"""Reports of how each process of a pass ended: small JSON files in a scratch folder, written by the processes.
 
 The scratch folder is outside the run folder, so that a full disk there does not prevent the report of a failure, unless
 processes on other nodes have to see it.

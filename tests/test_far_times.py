@@ -11,7 +11,7 @@ import pytest
 from support import ask, sql
 from traces import event, kernel, launch, op, write_trace
 
-from analyze.query.spill import MEMORY_VARIABLE
+from analyze.query.duckdb_memory import MEMORY_VARIABLE
 
 DAYS_51 = 4_400_000_000_000
 """What a clock that began at 0 is off by."""

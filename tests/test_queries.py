@@ -258,7 +258,7 @@ def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (kept / "spilled.tmp").write_text("x")
     code = (
         f"import os, sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from analyze.query.spill import spill_folder\n"
+        "from analyze.query.duckdb_memory import spill_folder\n"
         "f = spill_folder(); (f / 'left.tmp').write_text('x'); print(f, flush=True); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run(

@@ -121,10 +121,10 @@ def open_traces(
 ) -> analyze.Traces:
     """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
     from analyze.ingestion.progress import progress_bar
-    from analyze.query import spill
+    from analyze.query import duckdb_memory
     from analyze.query.process_limits import limit_memory
 
-    if most := spill.memory_bytes():
+    if most := duckdb_memory.memory_bytes():
         limit_memory(most)
     with progress_bar() as progress:
         traces = analyze.open(

@@ -1,4 +1,4 @@
-"""What the names and origins of events on the CPU say, for all derived tables."""
+"""Rules for names and origins of CPU events that several derived tables share: async calls, step numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nesting of intervals, and numbers for values and pairs of values.
+"""Nest intervals into trees, and number distinct values and pairs of values.
 
 The rule of nesting is torch.profiler's (`EventList._populate_cpu_children`): on one thread, in order of start (longer
 first), the parent of an event is the last event before it that ends at or after its end, and after its start. Events

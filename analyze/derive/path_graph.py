@@ -1,4 +1,4 @@
-"""Where a critical path goes back to from each place that it may come to, and the pieces between these places.
+"""The graph of a critical path: which piece of work each point in time waited for, and the pieces between points.
 
 A path is followed backwards, from the end of a window to its beginning. It changes its place only at a *node*:
 

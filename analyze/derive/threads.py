@@ -1,4 +1,4 @@
-"""Which interval of a thread is open at a moment, by sorted search."""
+"""Find the interval of a thread that is open at a time, by binary search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Worker processes for the ingest."""
+"""The pool of worker processes of an ingest; `staging.workers` decides how many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Derive tables of the ranks of a raw file and write them next to its other tables."""
+"""Derive tables for each rank of a raw file (`analyze.derive`) and write them next to its other tables."""
 
 from __future__ import annotations
 

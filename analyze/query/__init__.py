@@ -1,1 +1,1 @@
-"""Questions over stores: the query files, the DuckDB that holds the tables, and the answers."""
+"""Answer queries over stores: query files, the DuckDB that reads the stored tables, and results."""

@@ -1,4 +1,4 @@
-"""Which stored file an error of DuckDB comes from: of those that damage causes, many name none."""
+"""Name the damaged Parquet file in an error of DuckDB, which often names none."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from analyze.query import spill
+from analyze.query import duckdb_memory
 from analyze.query.thread_limit import threads
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class Database:
 
     def __init__(self, files: Iterable[str], systems: Iterable[Any]):
         """`systems`: of fsspec, where the files are not local."""
-        folder = spill.spill_folder()
-        self._at_end = weakref.finalize(self, spill.remove, folder)
-        self.connection = duckdb.connect(config=_settings() | spill.settings(folder))
+        folder = duckdb_memory.spill_folder()
+        self._at_end = weakref.finalize(self, duckdb_memory.remove, folder)
+        self.connection = duckdb.connect(config=_settings() | duckdb_memory.settings(folder))
         for system in systems:
             self.connection.register_filesystem(system)
         self.connection.execute("SET allowed_paths = $1", [sorted(files)])
@@ -54,7 +54,7 @@ class ReadOnlyDatabase(Database):
 
     def __init__(self, files: StoredFiles):
         self._at_end = lambda: files
-        self.connection = duckdb.connect(config=_settings() | spill.memory_limit() | _NO_SPILL)
+        self.connection = duckdb.connect(config=_settings() | duckdb_memory.memory_limit() | _NO_SPILL)
         self.connection.register_filesystem(files)
         self.connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
         self.connection.execute("SET enable_progress_bar = false")  # nobody sees it, and its text is no error
@@ -70,7 +70,7 @@ def empty_database() -> duckdb.DuckDBPyConnection:
     It runs expressions of unknown origin. All connections share one DuckDB of this process: to create another takes
     longer than most expressions. Raises InputError for settings that are not well-formed.
     """
-    return _closed(os.getpid(), threads(), tuple(spill.memory_limit().items())).cursor()
+    return _closed(os.getpid(), threads(), tuple(duckdb_memory.memory_limit().items())).cursor()
 
 
 @contextmanager

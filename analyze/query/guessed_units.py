@@ -1,4 +1,4 @@
-"""Units of columns that nobody documents: those of free SQL."""
+"""Guess the units of columns of `analyze sql` from their names."""
 
 from __future__ import annotations
 

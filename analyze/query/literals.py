@@ -1,4 +1,4 @@
-"""Values as SQL has them."""
+"""SQL literals: texts, identifiers, paths and conditions on run_id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What DuckDB gives, as every form of an answer can have it: columns of different names, of types that all know."""
+"""Cast DuckDB's own types to types that Python, Arrow, Parquet and data frames have, and make column names distinct."""
 
 from __future__ import annotations
 

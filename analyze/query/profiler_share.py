@@ -1,4 +1,4 @@
-"""What a query must say of the profiler's share in its answer."""
+"""Notes and cautions about the profiler's share of the time in an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a question gives: documented columns and their rows, from DuckDB or from rows made in Python."""
+"""The result of a query: documented columns and their rows, from DuckDB or from rows made in Python."""
 
 from __future__ import annotations
 

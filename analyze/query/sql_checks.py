@@ -1,4 +1,4 @@
-"""SQL of unknown origin, checked before it runs: one expression over columns, or one SELECT over the tables, no more.
+"""Check SQL that users wrote before it runs: one expression over columns, or one SELECT over the tables.
 
 DuckDB's own parser decides. `duckdb.extract_statements` splits a text into statements and says the type of each;
 `json_serialize_sql` gives the tree of a SELECT, which may hold only forms that compute. The functions here return the

@@ -1,4 +1,4 @@
-"""SQL of unknown origin runs in a process of its own, which answers one question and ends.
+"""Run SQL of users in a process of its own, which answers one request and ends.
 
 Its DuckDB reads the stores' Parquet files and nothing else. The process cannot write to any file, and its memory has a
 limit; on time only `serve` sets one (`analyze.serve.query_pool`). It gets its request as a line of JSON on stdin, and
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError, InternalError, MachineError, ReportedError
-from analyze.query import spill
+from analyze.query import duckdb_memory
 from analyze.query.databases import empty_database
 from analyze.query.query_files import ResultColumn
 from analyze.query.selection import Selection
@@ -91,7 +91,7 @@ class ProcessRows:
         """Read on until there are so many rows, or all."""
         import pyarrow as pa
 
-        limit = spill.memory_bytes() or spill.duckdb_limit(empty_database())
+        limit = duckdb_memory.memory_bytes() or duckdb_memory.duckdb_limit(empty_database())
         try:
             while self._unread and (most is None or self._rows_read < most):
                 try:
@@ -106,7 +106,7 @@ class ProcessRows:
                 self._rows_read += batch.num_rows
                 self._bytes_read += batch.nbytes
                 if self._bytes_read > limit:
-                    more = f"more than {limit / 1e9:.1f} GB (${spill.MEMORY_VARIABLE})"
+                    more = f"more than {limit / 1e9:.1f} GB (${duckdb_memory.MEMORY_VARIABLE})"
                     raise MachineError(f"{self._what}: out of memory: the answer has {more}; a LIMIT cuts it")
         except (OSError, pa.ArrowException):
             raise self._failed() from None

@@ -1,4 +1,4 @@
-"""The process that runs one SELECT of unknown origin: see `analyze.query.sql_process`."""
+"""The process that runs one SELECT of a user: see `analyze.query.sql_process`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     import msgspec
     import pyarrow as pa
 
-    from analyze.query import spill
+    from analyze.query import duckdb_memory
     from analyze.query.databases import empty_database
     from analyze.query.engine import Engine
     from analyze.query.process_limits import forbid_files, limit_memory
@@ -63,7 +63,7 @@ def _answer(request: Mapping[str, Any], rows: IO[bytes]) -> None:
     from analyze.store.object_storage import store_from_json
 
     forbid_files()
-    limit_memory(spill.process_bytes(empty_database()))
+    limit_memory(duckdb_memory.process_bytes(empty_database()))
     stores = list(map(store_from_json, request["stores"]))
     engine = Engine(stores, msgspec.convert(request["selection"], Selection), read_only=True)
     if request["sql"] is not None:

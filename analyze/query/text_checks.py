@@ -1,4 +1,4 @@
-"""Texts of whoever asks: those of a query DuckDB must be able to read, some as regular expressions."""
+"""Check texts of query parameters: valid UTF-8, and regular expressions that DuckDB accepts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many files this process may have open, and how many threads of DuckDB that is enough for."""
+"""How many threads DuckDB uses, and the limit of open files (RLIMIT_NOFILE) that they need."""
 
 from __future__ import annotations
 

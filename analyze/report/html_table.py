@@ -1,4 +1,4 @@
-"""An answer as a table of a page: one unit per column, long names shortened, exact values next to the text."""
+"""An answer as an HTML table of a page: one unit per column, long names shortened, exact values next to the text."""
 
 from __future__ import annotations
 

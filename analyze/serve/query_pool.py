@@ -1,4 +1,4 @@
-"""Run queries in processes. One is killed if it takes too long or if the client disconnects.
+"""A pool of query processes. One is killed if its query takes too long or if the client disconnects.
 
 A process runs one query at a time and is reused, because opening the recordings takes time. A process that ran an
 expression of a visitor (`where`) is reused only for the same expression.

@@ -1,4 +1,4 @@
-"""A process that runs the queries of pages, one after the other (see `analyze.serve.query_pool`).
+"""The process that runs the queries of pages, one after the other (see `analyze.serve.query_pool`).
 
 Stdin and stdout have a JSON message per line. The first request says what is served; each further one is a query.
 """
@@ -20,7 +20,7 @@ import duckdb
 import msgspec
 
 from analyze.errors import InputError, MachineError
-from analyze.query import spill
+from analyze.query import duckdb_memory
 from analyze.query.databases import empty_database
 from analyze.query.process_limits import limit_memory
 from analyze.query.selection import Selection
@@ -67,7 +67,7 @@ class _Served:
 
 
 def _site(served: Mapping[str, Any]) -> Site:
-    limit_memory(spill.process_bytes(empty_database()))
+    limit_memory(duckdb_memory.process_bytes(empty_database()))
     stores = list(map(store_from_json, served["stores"]))
     folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
     return Site(stores, served["paths"], folders, msgspec.convert(served["selection"], Selection), folder)

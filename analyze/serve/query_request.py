@@ -1,4 +1,4 @@
-"""A query as an address requests it, and answers as files."""
+"""Read a query and its options from the address of a page, and write its answer to a file for download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cache of open reports."""
+"""A cache of open reports, which closes the least recently used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source module returns: batches of the tables and a report on the file."""
+"""The interface of a source module: `SOURCES` says which files it reads, `read` yields batches of the tables."""
 
 from __future__ import annotations
 

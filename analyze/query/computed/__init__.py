@@ -1,4 +1,4 @@
-"""Tables that Python computes once a query uses them: constants of `schemas`, and what SQL cannot say.
+"""Tables computed in Python when a query first reads them: constants of `schemas`, and what SQL cannot express.
 
 Each has a declaration of comment lines like those of a block's file (`analyze.query.blocks`), without the dashes.
 """

@@ -1,4 +1,4 @@
-"""How much DuckDB holds in memory, and folders for the rest: one for each connection, and none is left for long."""
+"""DuckDB's memory limit ($TRACEQUARRY_MEMORY) and its folder for temporary files: one for each connection."""
 
 from __future__ import annotations
 
