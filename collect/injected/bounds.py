@@ -1,7 +1,8 @@
 """Bounds a recording by events, seconds and memory, so that it never harms the program.
 
 torch.profiler does not say how many events it holds. Calls of modules stand for them: a call takes about 6 operators.
-Before the first such call, the growth of the process bounds the recording.
+Before the first such call, the growth of the process bounds the recording; if GPU work alone is recorded, always, since
+counting calls takes host time that the recording does not.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from .module_calls import ModuleCounter
+from .module_calls import ModuleCounter, call_before_next_module
 
 EVENTS_PER_CALL = {False: 6, True: 25}
 """Events for each call of a module, without and with Python stacks: estimates. 6 was counted for small MLPs, for which
@@ -34,28 +35,35 @@ class Bounds:
     """
 
     def __init__(
-        self, max_events: int, seconds: int, stacks: bool, pause: Callable[[], None], resume: Callable[[], None]
+        self,
+        max_events: int | None,
+        seconds: int,
+        stacks: bool,
+        pause: Callable[[], None],
+        resume: Callable[[], None] | None,
     ) -> None:
-        """Start to watch."""
+        """Start to watch. `max_events` None: do not count. `resume` None: do not begin anew at the first module call."""
         self.reason: str | None = None
         self._max_events, self._seconds = max_events, seconds
         self._events_per_call = EVENTS_PER_CALL[stacks]
         self._pause, self._resume = pause, resume
         self._pid = os.getpid()
         self._watching = True
-        self._calls = ModuleCounter(self._on_first_call)
+        self.called_modules = False
+        """Whether a module was called."""
+        self._calls: ModuleCounter | None = None
+        if max_events is not None:
+            self._calls = ModuleCounter(self._on_first_call)
+        elif resume is not None:
+            call_before_next_module(self._on_first_call)
         self._restart()
         _thread.start_new_thread(self._watch, ())
-
-    @property
-    def calls(self) -> int:
-        """Calls of modules so far."""
-        return self._calls.count
 
     def stop(self) -> None:
         """Watch no longer."""
         self._watching = False
-        self._calls.stop()
+        if self._calls:
+            self._calls.stop()
 
     def _restart(self) -> None:
         self._start_s, self._start_bytes = time.monotonic(), _own_bytes()
@@ -63,8 +71,9 @@ class Bounds:
     def _on_first_call(self) -> None:
         if not self._watching or os.getpid() != self._pid:
             return
+        self.called_modules = True
         self._restart()
-        if self.reason is not None:
+        if self.reason is not None and self._resume is not None:
             self.reason = None
             self._resume()
 
@@ -75,17 +84,17 @@ class Bounds:
                 self.reason = self._exceeded()
                 if self.reason is not None:
                     self._pause()
-            if self.reason is not None and self.calls:
+            if self.reason is not None and (self.called_modules or self._resume is None):
                 return
 
     def _exceeded(self) -> str | None:
-        if self.calls * self._events_per_call >= self._max_events:
+        if self._calls and self._max_events and self._calls.count * self._events_per_call >= self._max_events:
             return f"about {self._max_events:,} events (--max-events)"
         seconds = time.monotonic() - self._start_s
         if seconds >= self._seconds:
             return f"{self._seconds} s (--seconds)"
         growth = min(_own_bytes() - self._start_bytes, seconds * PROFILER_BYTES_PER_S)
-        if growth > GROWTH_BYTES and not self.calls:
+        if growth > GROWTH_BYTES and not (self._calls and self.called_modules):
             return f"{seconds:.0f} s, in which the process grew by {growth / 1e6:,.0f} MB"
         if growth * STOP_FACTOR > _available_bytes():
             return f"{seconds:.0f} s: to end the recording may take all memory that is left"

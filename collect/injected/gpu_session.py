@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .bounds import Bounds
-from .session import MAX_EVENTS, BlockSession, Session
+from .session import BlockSession, Session
 from .trace_files import private_folder
 
 
@@ -30,7 +30,7 @@ class GpuSession(BlockSession):
 
         self._new_activities = GpuActivities
         self._stopping = threading.Lock()
-        self._limits = (config["max_events"] or MAX_EVENTS[whole], config["seconds"])
+        self._seconds, self._whole = config["seconds"], whole
         self._start()
         self.recorder = self._activities.recorder
         if not warms_up:
@@ -43,9 +43,9 @@ class GpuSession(BlockSession):
 
     def end_warmup(self) -> None:
         """Bound what is recorded from now on."""
-        max_events, seconds = self._limits
-        if seconds:
-            self._bounds = Bounds(max_events, seconds, False, self._stop, self._start)
+        if self._seconds:
+            # A hook of modules would make torch.compile compile anew within the block.
+            self._bounds = Bounds(None, self._seconds, False, self._stop, self._start if self._whole else None)
 
     def _stop(self) -> None:
         with self._stopping:

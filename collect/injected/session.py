@@ -65,7 +65,7 @@ class BlockSession:
     @property
     def called_modules(self) -> bool:
         """Whether a module was called while everything was recorded."""
-        return self._bounds is not None and self._bounds.calls > 0
+        return self._bounds is not None and self._bounds.called_modules
 
 
 class Session(BlockSession):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from collect_support import NO_GPU, Collect, names, read_trace
+import torch
+from collect_support import NO_GPU, Collect, names, read_trace, wait_for
+
+from collect.injected.bounds import Bounds
 
 MANY_CALLS = """
 import time, torch
@@ -60,3 +63,21 @@ def test_recording_ends_within_a_step(collect: Collect, tmp_path: Path) -> None:
     assert rank.counted_steps == 1
     ranges = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "user_annotation")
     assert [n for n in ranges if "tep" in n and not n.startswith("Optim")] == ["ProfilerStep#1", "unfinished step 2"]
+
+
+def test_bounds_without_counting_are_those_of_time() -> None:
+    said: list[str] = []
+    bounds = Bounds(None, 1, False, lambda: said.append("pause"), None)
+    wait_for(lambda: said, "the end of a second")
+    assert bounds.reason == "1 s (--seconds)" and not bounds.called_modules
+    bounds.stop()
+
+
+def test_bounds_without_counting_begin_anew_at_the_first_module() -> None:
+    said: list[str] = []
+    bounds = Bounds(None, 1, False, lambda: said.append("pause"), lambda: said.append("resume"))
+    wait_for(lambda: said, "the end of a second")
+    torch.nn.Linear(2, 2)(torch.ones(1, 2))
+    assert said == ["pause", "resume"] and bounds.reason is None and bounds.called_modules
+    wait_for(lambda: said[2:], "the end of another second")
+    bounds.stop()
