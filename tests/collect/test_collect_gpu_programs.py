@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
-from collect_support import Collect, names, read_trace
+from collect_support import TINY, Collect, Ran, names, read_trace
 
 from schemas.manifest import read_manifest
 
@@ -61,7 +62,7 @@ if not child:
     sys.exit(0)
 assert os.waitpid(child, 0)[1] == 0
 """
-STEPS = ["--warmup", "2", "--steps", "3", "--undisturbed", "0", "--detail", "light"]
+STEPS = ["--warmup", "2", "--steps", "3", "--undisturbed", "0", "--gpu-steps", "0", "--detail", "light"]
 PRODUCT = "aten::addmm"
 CASES = {
     # What the program does, and the products that each recording has.
@@ -125,3 +126,50 @@ def test_program_with_its_own_profiler(collect: Collect, tmp_path: Path) -> None
     ran = collect(*STEPS, "--", sys.executable, str(program))
     assert ran.code == 1 and "theirs: 3" in ran.stdout and ran.manifest.passes[0].exit_code == 0
     assert "the program runs a torch.profiler of its own" in (ran.manifest.reason or "")
+
+
+def kernels(trace: dict[str, Any]) -> list[tuple[str, list[int]]]:
+    """Name and grid of the kernels, in order."""
+    found = [e for e in trace["traceEvents"] if e.get("cat") == "kernel"]
+    return [(e["name"], e["args"]["grid"]) for e in sorted(found, key=lambda e: float(e["ts"]))]
+
+
+def steps_of(trace: dict[str, Any]) -> list[str]:
+    return sorted(name for name in names(trace, "user_annotation") if name.startswith("ProfilerStep"))
+
+
+def check_both_blocks(ran: Ran, gpu_steps: list[str], steps: list[str]) -> None:
+    """Two steps GPU only, then two of all, have the same kernels."""
+    assert ran.code == 0, ran.stderr
+    gpu, full = ran.manifest.passes
+    assert (gpu.profiler, gpu.status, full.profiler, full.status) == ("gpu", "done", "torch", "done")
+    assert gpu.options["recorder"].startswith(("cupti-python", "torch.profiler"))
+    for done in (gpu, full):
+        [rank] = done.ranks
+        assert done.counted_steps == 2 and rank.undisturbed_step_ns and rank.recorded_step_ns
+    gpu_trace, trace = (read_trace(ran.folder / f"{name}/rank-0.trace.json.gz") for name in ("gpu", "torch"))
+    assert (steps_of(gpu_trace), steps_of(trace)) == (gpu_steps, steps)
+    assert not names(gpu_trace, "cpu_op") and kernels(gpu_trace) == kernels(trace) != []
+
+
+def test_blocks_of_a_training(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WORK + "train(12)\n")
+    ran = collect("--warmup", "2", "--steps", "2", "--", sys.executable, str(program))
+    check_both_blocks(ran, ["ProfilerStep#4", "ProfilerStep#5"], ["ProfilerStep#7", "ProfilerStep#8"])
+
+
+def test_blocks_of_a_model(collect: Collect) -> None:
+    ran = collect(*TINY[:-2], "--warmup", "2")
+    check_both_blocks(ran, ["ProfilerStep#4", "ProfilerStep#5"], ["ProfilerStep#7", "ProfilerStep#8"])
+
+
+@pytest.mark.parametrize("text", ["infer()", "train(12)"])
+def test_gpu_only_pass(text: str, collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WORK + text + "\n")
+    ran = collect("--profiler", "gpu,torch", "--warmup", "2", "--steps", "2", "--", sys.executable, str(program))
+    assert ran.code == 0, ran.stderr
+    gpu_trace, trace = (read_trace(ran.folder / f"{name}/rank-0.trace.json.gz") for name in ("gpu", "torch"))
+    assert not names(gpu_trace, "cpu_op") and kernels(gpu_trace) == kernels(trace) != []
+    assert steps_of(gpu_trace) == steps_of(trace) == (["ProfilerStep#4", "ProfilerStep#5"] if "train" in text else [])
