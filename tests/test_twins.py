@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import SAMPLES, sql
-from traces import kernel, launched, op, step, write_trace
+from support import SAMPLES, ask, sql
+from traces import kernel, launched, op, step, write_run, write_trace
 from two_blocks import Event, with_gpu_block
 
 import analyze
@@ -200,3 +200,38 @@ def test_collectives_of_a_gpu_only_block(tmp_path: Path) -> None:
 def test_unknown_block(pair: Path) -> None:
     with pytest.raises(InputError, match="--block first: must be one of gpu, full, both"):
         analyze.open(pair).where(block="first").query("gpu-busy").dicts()
+
+
+def test_steps_end_with_the_work_that_their_twins_launched(tmp_path: Path) -> None:
+    """The last step ends with its last GPU work, though a GPU-only block has no launch calls."""
+    with analyze.open(with_gpu_block(SAMPLES / "fsdp-tp-4gpu", tmp_path / "run")) as traces:
+        for name in ("rank-skew", "steps", "kernel-pace"):
+            gpu, full = (traces.where(block=b).query(name).dicts() for b in ("gpu", "full"))
+            timed = {"run_id", "timed_step_ns", "undisturbed_step_ns", "slowdown", "profiler_ns"}
+            assert [{k: v for k, v in r.items() if k not in timed} for r in gpu] == [
+                {k: v for k, v in r.items() if k not in timed} for r in full
+            ]
+
+
+def test_gaps_of_a_gpu_only_block(tmp_path: Path) -> None:
+    """A gap of 10 us is the host's where nothing else can hold the work back: the GPU is the only one."""
+
+    def gpu(devices: int) -> Path:
+        folder = tmp_path / str(devices)
+        work = [kernel("k", ts, 10) for ts in (0, 15, 35, 145)]  # gaps of 5, 10 and 100 us
+        work += [kernel("k", 0, 1, device=1)] * (devices - 1)
+        write_trace(folder / "gpu" / "rank-0.trace.json", work)
+        return write_run(folder, [("gpu/rank-0.trace.json", "chrome_trace", 0)], profiler="gpu")
+
+    def causes(folder: Path, **params: str) -> dict[str, int]:
+        return {r["cause"]: r["idle_ns"] for r in ask(folder, "idle-causes", params=params) if r["device"] == 0}
+
+    assert causes(gpu(1)) == {"host_wait": 110_000, "other": 5_000}
+    assert causes(gpu(2)) == causes(gpu(1), per="stream") == {"other": 115_000}
+
+
+def test_what_the_cpu_did_in_a_gap_is_the_operator_of_the_twin(tmp_path: Path) -> None:
+    [gap] = ask(blocks(tmp_path / "run", 2, 2), "gaps", params={"top": "1"})
+    # Work ends at 25 us of a step of 100 us; the first kernel of the next step follows, which its operator launched.
+    assert (gap["run_id"], gap["gap_ns"], gap["cause"]) == ("run.gpu", 75_000, "host_wait")
+    assert gap["cpu"] == gap["after_op"] == "op1" and gap["cpu_ns"] is None

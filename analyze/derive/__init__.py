@@ -49,7 +49,7 @@ DERIVED = (
     Derived("recorded_steps", 1, {"ranges": ("origin", "name", "start_ns", "dur_ns")}, steps),
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
     Derived("phase_calls", 1, phases.READS, phases.phase_calls),
-    Derived("twins", 1, twins.READS, twins.twins, of_gpu_block=True),
+    Derived("twins", 2, twins.READS, twins.twins, of_gpu_block=True),
     Derived("gpu_work", 2, gpu_work.READS, gpu_work.gpu_work),
     Derived("gpu_segments", 4, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),

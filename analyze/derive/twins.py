@@ -40,7 +40,7 @@ READS = {
     "full.memcpys": (*_WORK, *_SHAPES["memcpys"]),
     "full.memsets": (*_WORK, *_SHAPES["memsets"]),
     "full.gpu_work": ("call_start_ns",),
-    "full.recorded_steps": ("start_ns",),
+    "full.recorded_steps": ("start_ns", "dur_ns"),
 }
 """Columns that twins is computed from."""
 FULL_WORK_READS = ("device", "stream", "start_ns", "correlation_id", *LAUNCHED_BY)
@@ -79,6 +79,7 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
         "device": nullable(own.lane[0]),
         "stream": nullable(own.lane[1]),
         "start_ns": nullable(own.start),
+        "dur_ns": nullable(own.dur),
         "correlation_id": nullable(own.correlation_id),
         "turn": nullable(turn),
         "full_start_ns": nullable(_at(full.start, twin)),
@@ -217,10 +218,15 @@ def _numbered(a: Sequence[Ints], b: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 
 def _launch_steps(tables: Mapping[str, pa.Table]) -> Ints:
-    """Return the step in which each piece of work of the full block was launched; NULL if it is not known."""
-    start, call = ints(tables["full.recorded_steps"], "start_ns"), ints(tables["full.gpu_work"], "call_start_ns")
+    """Return the step in which each piece of work of the full block was launched; NULL if it is not known.
+
+    For work that was launched after the last step it is the number of steps.
+    """
+    start, dur = (ints(tables["full.recorded_steps"], c) for c in ("start_ns", "dur_ns"))
+    call = ints(tables["full.gpu_work"], "call_start_ns")
     turn = np.searchsorted(start, call, "right") - 1
-    return np.where((call == NULL) | (turn < 0), NULL, turn)
+    after = (turn == len(start) - 1) & (call >= start[-1:].sum() + dur[-1:].sum())
+    return np.where((call == NULL) | (turn < 0), NULL, turn + after)
 
 
 def _expected(theirs: Ints, step: Ints, steps: int, full_steps: int) -> tuple[Ints, Ints]:
@@ -232,7 +238,8 @@ def _expected(theirs: Ints, step: Ints, steps: int, full_steps: int) -> tuple[In
     if not steps or not full_steps or not (step != NULL).any():
         return theirs, np.full(len(theirs), NULL)
     parts = [theirs[step == NULL], *(theirs[step == turn % full_steps] for turn in range(steps))]
-    turns = np.repeat(np.array([NULL, *range(steps)]), [len(part) for part in parts])
+    parts.append(theirs[step == full_steps])
+    turns = np.repeat(np.array([NULL, *range(steps), NULL]), [len(part) for part in parts])
     return np.concatenate(parts), turns
 
 

@@ -112,7 +112,7 @@ WHERE (run_id, rank) IN (SELECT (run_id, rank) FROM dataparallel_broadcasts);
 -- @column blocked bool            Whether it begins in a blocking call.
 CREATE VIEW idle_gaps AS
 SELECT
-    g.track, g.start_ns, g.end_ns, idle_cause(g.start_ns, g.end_ns, g.launch_ns, 30000) = 'host_wait' AS host,
+    g.track, g.start_ns, g.end_ns, idle_cause(g.start_ns, g.end_ns, g.launch_ns, g.alone, 30000) = 'host_wait' AS host,
     coalesce(g.start_ns <= b.end_ns, false) AS blocked
 FROM device_gaps g
 ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.start_ns >= b.start_ns;

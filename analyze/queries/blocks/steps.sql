@@ -34,7 +34,8 @@ SELECT
 FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 
 -- @table step_windows  a row is a training step: from the start of its range to the start of the next.
--- The last one ends with its range, or with the last GPU work launched inside it if that is later.
+-- The last one ends with its range, or with the last GPU work launched inside it if that is later. In a GPU-only block,
+-- the twin of the work says the step that launched it.
 -- @columns run_id, rank, run_group
 -- @column step index              Step number.
 -- @column metrics_step index      The step in step_metrics; NULL if not known.
@@ -42,14 +43,18 @@ FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 -- @column ends_on_gpu bool        Whether its end is that of GPU work, not of its range.
 CREATE TABLE step_windows AS
 WITH _last AS (
-    SELECT run_id, rank, start_ns, end_ns FROM step_ranges WHERE next_ns IS NULL
+    SELECT run_id, rank, turn, start_ns, end_ns FROM step_ranges WHERE next_ns IS NULL
 ),
-_tails AS (
-    SELECT s.run_id, s.rank, max(w.start_ns + w.dur_ns) AS last_ns
+_launched AS (
+    SELECT s.run_id, s.rank, w.start_ns + w.dur_ns AS end_ns
     FROM _last s
     JOIN gpu_work w
         ON w.run_id = s.run_id AND w.rank = s.rank AND w.call_start_ns >= s.start_ns AND w.call_start_ns < s.end_ns
-    GROUP BY s.run_id, s.rank
+    UNION ALL
+    SELECT run_id, rank, t.start_ns + t.dur_ns FROM _last JOIN twins t USING (run_id, rank, turn)
+),
+_tails AS (
+    SELECT run_id, rank, max(end_ns) AS last_ns FROM _launched GROUP BY run_id, rank
 )
 SELECT
     run_id, rank, s.run_group, step, metrics_step, start_ns,

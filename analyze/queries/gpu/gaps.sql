@@ -4,7 +4,8 @@
 -- is the innermost operator, range or CUDA call for most of the gap, on the thread that launched that work.
 -- `profiler_ns` is the part of the gap, up to the return of the launch call, in which the profiler itself worked
 -- (buffer requests, flushes, function loading), on that thread or on a thread of its own. If that is more than half of
--- the gap, the cause is profiler, and `cpu` names what the profiler did.
+-- the gap, the cause is profiler, and `cpu` names what the profiler did. In a GPU-only block (docs/blocks.md) `after_op`
+-- is the operator of the twin; if the cause is host_wait, `cpu` is the same operator and `cpu_ns` is empty.
 -- @param top int[0..999999] = 20  Number of gaps, per group of runs.
 -- @param threshold_us number[0..1e9] = 30   Gaps shorter than this (us) with queued work count as kernel_wait.
 -- @column run_id id               The run.
@@ -48,7 +49,7 @@ launched AS (
 longest AS MATERIALIZED (
     SELECT
         *, row_number() OVER (ORDER BY run_group, gap_ns DESC, track, start_ns) AS gap,
-        gap_cause(start_ns, end_ns, launch_ns, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
+        gap_cause(start_ns, end_ns, launch_ns, alone, profiler_ns, $threshold_us * 1000::BIGINT) AS cause
     FROM launched
 ),
 -- Join start and end separately: with an equality on time, the join scans the work once, not once per gap.
@@ -128,7 +129,9 @@ mostly AS (
 )
 SELECT
     run_group, run_id, rank, device, start_ns - zero_ns AS start_ns, gap_ns,
-    cause, before, after, after_op, cpu, cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
+    cause, before, after, after_op,
+    CASE WHEN launch_ns IS NULL AND alone AND cause = 'host_wait' THEN coalesce(cpu, after_op) ELSE cpu END AS cpu,
+    cpu_ns, profiler_ns, host_time_note(python_stacks) AS note
 FROM longest
 JOIN run_zeros USING (run_id)
 LEFT JOIN around USING (gap)

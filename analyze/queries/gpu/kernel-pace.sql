@@ -68,10 +68,18 @@ chosen AS MATERIALIZED (
         AND p.grid_z IS NOT DISTINCT FROM k.grid_z AND p.block_x IS NOT DISTINCT FROM k.block_x
         AND p.block_y IS NOT DISTINCT FROM k.block_y AND p.block_z IS NOT DISTINCT FROM k.block_z
 ),
+-- In a GPU-only block, the twin says the step of the launch.
+twinned AS (
+    SELECT t.run_id, t.rank, t.correlation_id, t.start_ns, any_value(s.start_ns) AS step_ns
+    FROM twins t JOIN step_ranges s USING (run_id, rank, turn)
+    GROUP BY ALL
+),
 launched AS (
-    SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, a.start_ns) AS at_ns
+    SELECT a.* EXCLUDE (start_ns), coalesce(l.start_ns, t.step_ns, a.start_ns) AS at_ns
     FROM chosen a
     LEFT JOIN launch_calls('chosen') l USING (run_id, rank, correlation_id)
+    LEFT JOIN twinned t
+        ON t.run_id = a.run_id AND t.rank = a.rank AND t.correlation_id = a.correlation_id AND t.start_ns = a.start_ns
 ),
 stepped AS (
     SELECT l.*, CASE WHEN l.at_ns < s.end_ns THEN s.step END AS step
