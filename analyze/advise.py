@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -189,12 +190,28 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
     `min_pct`: findings that could save less than so many % of the span are left out. Savings are upper bounds: none is
-    more than the span, and none of idle time is more than the idle time without the profiler. Raises InputError.
+    more than the span, and none of idle time is more than the idle time without the profiler. Findings with `@pass gpu`
+    are of the GPU-only block, where there is one: their run is another one. Raises InputError.
     """
+    from analyze.query.engine import Engine
+
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
+    of_time = [finding for finding in findings() if finding.query.prefer == "gpu"]
+    others = [finding for finding in findings() if finding.query.prefer != "gpu"]
+    timing = Engine(engine.stores, replace(engine.selection, prefer="gpu")) if engine.note else engine
+    if timing.run_ids == engine.run_ids:
+        asked = [(engine, [*of_time, *others])]
+    else:
+        asked = [(timing, of_time), (engine, others)]
+    advice = [a for one, wanted in asked for a in _advice(one, wanted, min_pct)]
+    return sorted(advice, key=lambda a: a.run_id)
+
+
+def _advice(engine: Engine, wanted: Sequence[Finding], min_pct: float) -> list[Advice]:
+    """Return the findings that are true of the runs of an engine, run by run, in order."""
     timed = engine.rows("SELECT run_id, span_ns, undisturbed_idle_ns FROM run_gpus WHERE span_ns > 0", ["findings"])
     spans = {run_id: span_ns for run_id, span_ns, _ in timed}
     idle = {run_id: idle_ns for run_id, _, idle_ns in timed if idle_ns is not None}
@@ -202,7 +219,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         raise InputError("advise: no run has timed GPU work")
     found: dict[str, list[_Found]] = {}
     held: dict[str, bool] = {}
-    for finding in findings():
+    for finding in wanted:
         if lacks(engine, finding.query, {}, held):
             continue
         for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():

@@ -235,3 +235,15 @@ def test_what_the_cpu_did_in_a_gap_is_the_operator_of_the_twin(tmp_path: Path) -
     # Work ends at 25 us of a step of 100 us; the first kernel of the next step follows, which its operator launched.
     assert (gap["run_id"], gap["gap_ns"], gap["cause"]) == ("run.gpu", 75_000, "host_wait")
     assert gap["cpu"] == gap["after_op"] == "op1" and gap["cpu_ns"] is None
+
+
+def test_advice_of_time_is_of_the_gpu_only_block(tmp_path: Path) -> None:
+    """Each finding is of the block that its run names; waits for a late rank are those of the GPU-only block."""
+    folder = with_gpu_block(SAMPLES / "late-rank", tmp_path / "run")
+    with analyze.open(folder) as traces:
+        found = {a["finding"]: a for a in traces.advise().dicts()}
+        assert found["stragglers"]["run_id"].endswith(".gpu") and found["host-wait"]["run_id"].endswith(".torch")
+        for block, suffix in (("gpu", ".gpu"), ("full", ".torch")):
+            [own] = [a for a in traces.where(block=block).advise().dicts() if a["finding"] == "stragglers"]
+            assert own["run_id"].endswith(suffix) and own["saving_ns"] == found["stragglers"]["saving_ns"]
+            assert own["operator"] == found["stragglers"]["operator"] is not None

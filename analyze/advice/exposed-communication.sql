@@ -7,6 +7,7 @@
 -- collectives; bf16 gradients.
 -- @use exposed_comm, findings, fsdp
 -- @needs communication kernels without concurrent compute
+-- @pass gpu
 WITH exposed AS MATERIALIZED (
     SELECT track, start_ns, end_ns, owner.part = 'waiting' AND NOT owner.one_process AS waits FROM exposed_comm
 ),

@@ -6,6 +6,7 @@
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
 -- @use findings, gpu_timeline
 -- @needs GPU work: copies or fills without a concurrent kernel
+-- @pass gpu
 WITH others AS (
     SELECT track, start_ns, end_ns FROM tracked_memcpys WHERE small OR pageable OR managed
 ),

@@ -7,6 +7,7 @@
 -- collective.
 -- @use findings, gpu_timeline, intervals
 -- @needs communication kernels (of matched collectives of several ranks)
+-- @pass gpu
 WITH waits AS MATERIALIZED (
     SELECT * FROM call_waits WHERE NOT pair
 ),
