@@ -247,3 +247,31 @@ def test_advice_of_time_is_of_the_gpu_only_block(tmp_path: Path) -> None:
             [own] = [a for a in traces.where(block=block).advise().dicts() if a["finding"] == "stragglers"]
             assert own["run_id"].endswith(suffix) and own["saving_ns"] == found["stragglers"]["saving_ns"]
             assert own["operator"] == found["stragglers"]["operator"] is not None
+
+
+def health(folder: Path) -> dict[str, tuple[str, str]]:
+    """Verdict and value of each check of the GPU-only block."""
+    return {r["fact"]: (r["verdict"], r["value"]) for r in ask(folder, "health") if r["run_id"].endswith("gpu")}
+
+
+def test_health_compares_the_blocks(tmp_path: Path) -> None:
+    facts = health(blocks(tmp_path / "run", 2, 2))
+    assert facts["twins in the full block"] == ("ok", "100.00 % of 6 kernels, copies and fills")
+    assert facts["kernels against their twins"][0] == "ok"
+    assert facts["steps of the twins"] == (
+        "ok", "0 of 6 kernels, copies and fills begin before the step that launched them"
+    )  # fmt: skip
+    # Steps of 100 and 90 us, the last one until its range ends; and of 1000 and 900 us.
+    assert facts["step time of the blocks"] == ("unknown", "GPU only 0.095 ms, full 0.950 ms, undisturbed not timed")
+
+
+def test_health_reports_wrong_times_and_missing_twins(tmp_path: Path) -> None:
+    def change(events: list[Event]) -> list[Event]:
+        kernels = [e for e in events if e["cat"] == "kernel"]
+        dropped = {id(e) for e in kernels[:100]}
+        return [e | {"dur": 2 * e["dur"], "name": "x" if id(e) in dropped else e["name"]} for e in events]
+
+    facts = health(with_gpu_block(LM, tmp_path / "run", change=change))
+    assert facts["twins in the full block"] == ("warning", "88.05 % of 837 kernels, copies and fills")
+    verdict, value = facts["kernels against their twins"]
+    assert verdict == "warning" and value.startswith("a kernel takes 2.0")

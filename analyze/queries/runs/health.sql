@@ -11,7 +11,8 @@
 -- The start skew of a rank is how much later than the first rank it began its first step (else its GPU work), on
 -- corrected clocks. Doubtful work is a warning: more than 1 s before the first step, more than 1 us before its launch
 -- call, or a CUDA graph that starts more than 100 ms after its call though the GPU is idle. Work that cannot have run
--- as the file says is removed at ingest, and reported under `reading`.
+-- as the file says is removed at ingest, and reported under `reading`. A GPU-only block is checked against its full
+-- block: its twins (table `twins`), how long kernels take, and the mean step of both and of the undisturbed steps.
 -- @param per run|rank = run       For checks of ranks: show the worst rank, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for checks of the run.
@@ -280,6 +281,32 @@ ungrouped AS (
     FROM matched_collectives('collective_kernels')
     GROUP BY run_id
 ),
+-- GPU-only blocks: their work against that of their full blocks.
+twinned AS MATERIALIZED (
+    SELECT
+        run_id, rank, count(*) AS n, count(full_start_ns) AS found,
+        median(t.dur_ns / nullif(full_dur_ns, 0)) FILTER (t.kind = 'kernel') AS pace,
+        count(*) FILTER (t.start_ns < s.start_ns) AS early, count(turn) AS stepped
+    FROM twins t LEFT JOIN (SELECT run_id, rank, turn, start_ns FROM step_ranges) s USING (run_id, rank, turn)
+    GROUP BY run_id, rank
+),
+block_steps AS (
+    SELECT workload_id, rank, run_id, profiler, avg(end_ns - start_ns) AS step_ns
+    FROM step_windows JOIN (SELECT run_id, workload_id, profiler FROM runs) USING (run_id)
+    WHERE profiler IN ('gpu', 'torch')
+    GROUP BY workload_id, rank, run_id, profiler
+),
+block_times AS (
+    SELECT
+        g.run_id, g.rank, g.step_ns, any_value(f.step_ns) AS full_ns,
+        coalesce(any_value(c.undisturbed_step_ns), any_value(d.undisturbed_step_ns)) AS undisturbed_ns
+    FROM block_steps g
+    LEFT JOIN block_steps f ON f.workload_id = g.workload_id AND f.rank = g.rank AND f.profiler = 'torch'
+    LEFT JOIN step_costs c ON c.run_id = g.run_id AND c.rank = g.rank
+    LEFT JOIN step_costs d ON d.run_id = f.run_id AND d.rank = f.rank
+    WHERE g.profiler = 'gpu'
+    GROUP BY g.run_id, g.rank, g.step_ns
+),
 of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
@@ -413,6 +440,43 @@ of_ranks AS (
     WHERE profiler IN ('torch', 'nsys')
     UNION ALL
     SELECT
+        run_group, run_id, rank, 4.6, 'twins in the full block', 1 - found / n,
+        CASE WHEN found < 0.99 * n THEN 'warning' ELSE 'ok' END,
+        format('{:.2f} % of {:,} kernels, copies and fills', pct(found, n), n),
+        CASE WHEN found < 0.99 * n THEN 'the full block answers questions about time' END
+    FROM ranks JOIN twinned USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 4.7, 'kernels against their twins', abs(ln(pace)),
+        CASE WHEN pace BETWEEN 0.8 AND 1.25 THEN 'ok' ELSE 'warning' END,
+        printf('a kernel takes %.2f times as long as in the full block (median)', pace),
+        CASE WHEN pace NOT BETWEEN 0.8 AND 1.25
+            THEN 'the GPU ran at another clock, or the times of a block are wrong' END
+    FROM ranks JOIN twinned USING (run_id, rank)
+    WHERE pace > 0
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 4.8, 'steps of the twins', early / stepped,
+        CASE WHEN early > 0.01 * stepped THEN 'warning' ELSE 'ok' END,
+        format('{:,} of {:,} kernels, copies and fills begin before the step that launched them', early, stepped),
+        CASE WHEN early > 0.01 * stepped THEN 'answers per step may assign work to the wrong step' END
+    FROM ranks JOIN twinned USING (run_id, rank)
+    WHERE stepped > 0
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 4.9, 'step time of the blocks', coalesce(step_ns / undisturbed_ns, step_ns / full_ns),
+        CASE WHEN step_ns > 1.05 * undisturbed_ns THEN 'note' WHEN undisturbed_ns IS NULL THEN 'unknown' ELSE 'ok' END,
+        concat_ws(
+            ', ', printf('GPU only %.3f ms', step_ns / 1e6), printf('full %.3f ms', full_ns / 1e6),
+            coalesce(printf(
+                'undisturbed %.3f ms: %.2f x', undisturbed_ns / 1e6, step_ns / undisturbed_ns
+            ) || coalesce(printf(' and %.2f x', full_ns / undisturbed_ns), ''), 'undisturbed not timed')
+        ),
+        CASE WHEN step_ns > 1.05 * undisturbed_ns
+            THEN 'idle time and waits are longer than in the program by up to the difference' END
+    FROM ranks JOIN block_times USING (run_id, rank)
+    UNION ALL
+    SELECT
         run_group, run_id, rank, 5, 'time in the profiler', pct(ns, span_ns),
         CASE WHEN ns > 0.02 * span_ns THEN 'note' WHEN ns IS NULL THEN 'unknown' ELSE 'ok' END,
         CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), details) END,
@@ -434,6 +498,7 @@ of_ranks AS (
         format('{:,} of {:,} pieces', coalesce(n, 0), pieces),
         CASE WHEN n > 0.05 * pieces THEN 'it has no operator and no phase' END
     FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN unlaunched USING (run_id, rank)
+    WHERE profiler IS DISTINCT FROM 'gpu'
     UNION ALL
     SELECT
         run_group, run_id, rank, 8, 'launches without a kernel', pct(n, launches),
@@ -441,6 +506,7 @@ of_ranks AS (
         format('{:,} of {:,} launches', n, launches),
         CASE WHEN n > 0 THEN 'the profiler dropped kernels or stopped before they ran: GPU time lacks them' END
     FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
+    WHERE profiler IS DISTINCT FROM 'gpu'
     UNION ALL
     SELECT
         run_group, run_id, rank, 9, 'ranges without an end', coalesce(n, 0),
