@@ -59,8 +59,8 @@ HAVING count(*) = 1;
 -- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
 -- @column launch_tid id           Thread of that call; NULL if not recorded.
 -- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
--- @column alone bool              Whether no other GPU of the process, and no other stream, can hold the next work back:
---                                 the gap is of a device, the only one of its process.
+-- @column alone bool              Whether nothing else on the GPUs can hold the next work back: it is a gap of a device,
+--                                 the only one of its process, in a GPU-only block.
 CREATE MACRO gap_launches(g) AS TABLE
 WITH _gaps AS MATERIALIZED (
     SELECT * FROM query_table(g)
@@ -146,9 +146,9 @@ SELECT * FROM gap_launches('_stream_gaps');
 -- @macro idle_cause(start_ns, end_ns, launch_ns, alone, threshold_ns)  the cause of a gap: host_wait if nothing was
 --   queued at its start; kernel_wait if the next work was queued and the gap is shorter than the threshold; else other,
 --   also without a known launch call.
--- A GPU-only block has no launch calls. There, a gap of the only GPU of a process is host_wait from 10 us on: nothing on
--- the GPU can hold the next work back, and work that is queued begins sooner. On H100s, 99 % of the gaps before queued
--- work are shorter than 13 us, and 99 % of the time before work that was launched late is in gaps of more than 10 us.
+-- A GPU-only block has no launch calls. There, a gap of the only GPU of a process is host_wait from 10 us on: nothing
+-- on the GPU can hold the next work back, and work that is queued begins sooner. On H100s, 99 % of the gaps before
+-- queued work are shorter than 13 us, and 99 % of the time before work that was launched late is in gaps above 10 us.
 CREATE MACRO idle_cause(start_ns, end_ns, launch_ns, alone, threshold_ns) AS CASE
     WHEN launch_ns > start_ns THEN 'host_wait'
     WHEN launch_ns IS NULL AND alone AND end_ns - start_ns >= 10000 THEN 'host_wait'

@@ -4,8 +4,8 @@
 -- is the innermost operator, range or CUDA call for most of the gap, on the thread that launched that work.
 -- `profiler_ns` is the part of the gap, up to the return of the launch call, in which the profiler itself worked
 -- (buffer requests, flushes, function loading), on that thread or on a thread of its own. If that is more than half of
--- the gap, the cause is profiler, and `cpu` names what the profiler did. In a GPU-only block (docs/blocks.md) `after_op`
--- is the operator of the twin; if the cause is host_wait, `cpu` is the same operator and `cpu_ns` is empty.
+-- the gap, the cause is profiler, and `cpu` names what the profiler did. In a GPU-only block, `after_op` is the
+-- operator of the twin (docs/blocks.md); if the cause is host_wait, `cpu` is the same operator and `cpu_ns` is empty.
 -- @param top int[0..999999] = 20  Number of gaps, per group of runs.
 -- @param threshold_us number[0..1e9] = 30   Gaps shorter than this (us) with queued work count as kernel_wait.
 -- @column run_id id               The run.
