@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
 from analyze.query.query_files import Query, ResultColumn
-from analyze.query.selected_runs import RUN_COLUMNS
-from analyze.query.selection import Selection
+from analyze.query.selection import RUN_COLUMNS, Selection
 
 if TYPE_CHECKING:
     from analyze.query.result import Result

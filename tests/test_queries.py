@@ -25,8 +25,7 @@ from analyze.query.blocks import defining
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, parse
-from analyze.query.selected_runs import RUN_COLUMNS
-from analyze.query.selection import Selection
+from analyze.query.selection import RUN_COLUMNS, Selection
 from analyze.query.sql_checks import names_in
 from analyze.store.store import Store
 from schemas.phases import PHASES

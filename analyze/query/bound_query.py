@@ -8,8 +8,8 @@ from operator import index
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.query.query_files import RANK_COLUMNS, Query, ResultColumn
-from analyze.query.selected_runs import RUN_COLUMNS
+from analyze.query.query_files import Query, ResultColumn
+from analyze.query.selection import RANK_COLUMNS, RUN_COLUMNS
 
 _MOST_ROWS = 2**63 - 1
 """That DuckDB and Arrow can count."""

@@ -42,24 +42,15 @@ from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError, unreadable
+from analyze.query.selection import RUN_COLUMNS, TIMING
 from schemas.files import is_dir, read_bounded
-from schemas.tables import TABLES
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
 BLOCKS = "blocks"
 LONGEST = 4 << 20
 """Bytes of a query file or a block."""
 
-TIMING = ("torch", "nsys", "nvprof", "gpu")
-"""Profilers that time GPU work, the best first: passes of one workload under them show the same work again. `gpu` is
-the GPU-only block: it has the true times, and what launched the work only from the full block (docs/blocks.md)."""
-
 PASSES = (*TIMING, "all")
-
-RANK_COLUMNS = {"rank": ("index", "process rank"), "node": ("text", "host that the rank ran on")}
-"""What ranks are selected and grouped by beside the columns of `runs`: unit and meaning."""
-
-_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
@@ -221,7 +212,7 @@ class Query:
         Columns of runs are none of them. Raises InputError for two.
         """
         per = next((p.choices for p in self.params if p.name == "per"), ())
-        own = [b for b in by if b in per and b not in _RUN_COLUMNS]
+        own = [b for b in by if b in per and b not in RUN_COLUMNS]
         if len(own) > 1:
             raise InputError(f"--by {','.join(own)}: {self.name} tells one of them apart")
         return tuple(b for b in by if b not in own), {**params, **({"per": own[0]} if own else {})}

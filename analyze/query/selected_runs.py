@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,7 @@ from analyze.ingestion.write_derived_tables import derived_digest, with_kernel_n
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import literal_path, text_literal
-from analyze.query.query_files import RANK_COLUMNS, TIMING
-from analyze.query.selection import BLOCKS, Selection
+from analyze.query.selection import BLOCKS, PROFILERS, TIMING, Selection, check_by
 from analyze.query.sql_checks import check_expression, failure, one_select, sentence
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.parquet_checksums import verify
@@ -31,26 +30,14 @@ if TYPE_CHECKING:
 
     from analyze.query.stored_files import StoredFiles
 
-PROFILERS = (*TIMING, "ncu", "none")
-
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to answer."""
-
-RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
-"""What runs are selected and grouped by."""
 
 _IN_FILE_ORDER = {"memory_events"}
 """Tables with `file_row` beside their columns: where a row stands in its file, which is in the order of what was read.
 Of events of one time (traces of whole us), it alone says which came first."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
-
-
-def check_by(names: Iterable[str]) -> None:
-    """Raise InputError for a name that is no column to group runs by."""
-    for name in names:
-        if name not in RUN_COLUMNS:
-            raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
 
 
 class SelectedRuns:

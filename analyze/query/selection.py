@@ -8,8 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from analyze.errors import InputError
+from schemas.tables import TABLES
+
+TIMING = ("torch", "nsys", "nvprof", "gpu")
+"""Profilers that time GPU work, the best first: passes of one workload under them show the same work again. `gpu` is
+the GPU-only block: it has the true times, and what launched the work only from the full block (docs/blocks.md)."""
+
+PROFILERS = (*TIMING, "ncu", "none")
+"""Values of `--profiler`."""
+
 BLOCKS = ("gpu", "full", "both")
 """Values of `--block`."""
+
+RANK_COLUMNS = {"rank": ("index", "process rank"), "node": ("text", "host that the rank ran on")}
+"""Columns of ranks for `--where` and `--by`: unit and meaning."""
+
+RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
+"""All columns for `--where` and `--by`; None for those of ranks."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,13 @@ class Selection:
         if len(self.where) < 2:
             return next(iter(self.where), None)
         return " AND ".join(f"({where})" for where in self.where)
+
+
+def check_by(names: Iterable[str]) -> None:
+    """Raise InputError for a name that is not a column of runs or ranks."""
+    for name in names:
+        if name not in RUN_COLUMNS:
+            raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
 
 
 DEFAULT = Selection()

@@ -19,8 +19,7 @@ from analyze.query.data_needs import lacks
 from analyze.query.engine import Engine
 from analyze.query.literals import of_run, of_runs
 from analyze.query.query_files import Query, find
-from analyze.query.selected_runs import check_by
-from analyze.query.selection import Selection
+from analyze.query.selection import Selection, check_by
 from analyze.render import visible
 from analyze.report.html_table import table
 from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line, filled_sql

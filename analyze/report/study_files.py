@@ -14,17 +14,14 @@ import schemas
 from analyze.errors import InputError, unreadable
 from analyze.plots import declared
 from analyze.plots.figure import Rows
-from analyze.query.query_files import RANK_COLUMNS, UNITS, ResultColumn, find
-from analyze.query.selected_runs import PROFILERS
+from analyze.query.query_files import UNITS, ResultColumn, find
+from analyze.query.selection import PROFILERS, RUN_COLUMNS
 from schemas.files import is_dir, is_file, read_bounded
-from schemas.tables import TABLES
 
 FILE = "report.toml"
 _PACKAGE = Path(schemas.__file__).parent
 PLACES = (Path("studies"), _PACKAGE / "studies", _PACKAGE.parent / "studies")
 """Folders with studies: in the current directory, in the installed package, in the source tree."""
-
-_RUN_COLUMNS = {c.name for c in TABLES["runs"].columns} | set(RANK_COLUMNS)
 
 _TAKEN = ("top", "claims", "lacking", "content", "advice", "theme", "config", "tip", "said")
 """Anchors of the page itself."""
@@ -191,8 +188,8 @@ def _check(part: StudyPart) -> None:
     if part.by and not part.query:
         raise InputError("by: needs a query; SQL uses GROUP BY")
     for name in part.by:
-        if name not in _RUN_COLUMNS:
-            raise InputError(f"by: runs has no column {name!r}; it has {', '.join(sorted(_RUN_COLUMNS))}")
+        if name not in RUN_COLUMNS:
+            raise InputError(f"by: runs has no column {name!r}; it has {', '.join(sorted(RUN_COLUMNS))}")
     if part.sort and not part.query:
         raise InputError("sort: needs a query; SQL uses ORDER BY" if part.sql else "sort: needs a query")
     if part.profiler not in (None, "all", *PROFILERS):

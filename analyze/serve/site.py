@@ -20,8 +20,7 @@ from analyze.plots.figure import Rows, cut, label
 from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, find
-from analyze.query.selected_runs import PROFILERS
-from analyze.query.selection import DEFAULT, Selection
+from analyze.query.selection import DEFAULT, PROFILERS, Selection
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
