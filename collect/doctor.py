@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import io
 import os
 import re
@@ -130,9 +131,20 @@ def _gpus(torch: Any) -> list[Check]:
         p = torch.cuda.get_device_properties(index)
         found = f"{p.name}, {p.total_memory / GIB:.0f} GiB, compute capability {p.major}.{p.minor}"
         checks.append(Check(name=f"GPU {index}", status="ok", found=found))
+    checks.append(_gpu_only())
     if count > 1:
         checks.append(_peer_access(torch, count))
     return checks
+
+
+def _gpu_only() -> Check:
+    """Check that GPU work can be recorded alone."""
+    from collect.injected.gpu_activities import PACKAGE, unavailable
+
+    if reason := unavailable():
+        fix = f"pip install {PACKAGE}, of the major version of torch's CUDA; torch.profiler costs more"
+        return Check(name="GPU only", status="warn", found=reason, fix=fix)
+    return Check(name="GPU only", status="ok", found=f"{PACKAGE} {importlib.metadata.version(PACKAGE)}")
 
 
 def _peer_access(torch: Any, count: int) -> Check:
