@@ -194,15 +194,23 @@ def compare(
     `profiler`, `block`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows
     (`answer`: times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
     """
+    from analyze.comparison import LEVELS
     from analyze.comparison import compare as run_compare
     from analyze.notebook import Answer
     from analyze.query.engine import Engine
+    from analyze.query.query_files import find
+
+    # Operators' stacks are of the full block.
+    prefer = find(LEVELS[level].query).prefer if level in LEVELS and flame is None else None
 
     with ExitStack() as stack:
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
         result = run_compare(
             *(
-                Engine(side.stores, side.selection.narrowed(where, profiler, block).narrowed(of_side))
+                Engine(
+                    side.stores,
+                    replace(side.selection.narrowed(where, profiler, block).narrowed(of_side), prefer=prefer),
+                )
                 for side, of_side in zip(sides, (where_a, where_b), strict=True)
             ),
             level=level,

@@ -193,21 +193,34 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     more than the span, and none of idle time is more than the idle time without the profiler. Findings with `@pass gpu`
     are of the GPU-only block, where there is one: their run is another one. Raises InputError.
     """
-    from analyze.query.engine import Engine
-
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
     of_time = [finding for finding in findings() if finding.query.prefer == "gpu"]
     others = [finding for finding in findings() if finding.query.prefer != "gpu"]
-    timing = Engine(engine.stores, replace(engine.selection, prefer="gpu")) if engine.note else engine
+    timing = _timing(engine)
     if timing.run_ids == engine.run_ids:
         asked = [(engine, [*of_time, *others])]
     else:
         asked = [(timing, of_time), (engine, others)]
     advice = [a for one, wanted in asked for a in _advice(one, wanted, min_pct)]
     return sorted(advice, key=lambda a: a.run_id)
+
+
+def blocks_note(engine: Engine) -> str:
+    """Return which passes or blocks were used where each figure is taken from its own block, in a sentence."""
+    others = sorted(set(_timing(engine).run_ids) - set(engine.run_ids))
+    if not others:
+        return engine.note
+    return f"time is that of the GPU-only block ({', '.join(others)}), all else of the full one (--block chooses)"
+
+
+def _timing(engine: Engine) -> Engine:
+    """Return the engine for figures of time: of the GPU-only block, where there is one."""
+    from analyze.query.engine import Engine
+
+    return Engine(engine.stores, replace(engine.selection, prefer="gpu")) if engine.note else engine
 
 
 def _advice(engine: Engine, wanted: Sequence[Finding], min_pct: float) -> list[Advice]:

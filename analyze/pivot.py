@@ -59,6 +59,8 @@ def pivot(
                 raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
     by = tuple(a for a in axes if a not in own)
+    if selection.block == "both" and not {"run_id", "profiler"} & set(axes):
+        raise InputError("--block both: the two blocks need profiler among --rows or --columns")
     answer = Engine(stores, replace(selection, by=by, prefer=query.prefer)).query(query, parameters, filter=filter)
     known = {c.name: c for c in answer.columns}
     if value not in known:

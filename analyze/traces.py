@@ -292,7 +292,7 @@ class Traces:
         from analyze.notebook import Answer
 
         engine = self._engine(self.selection)
-        found = Answer(advise.answer(advise.advise(engine, min_pct), engine.note))
+        found = Answer(advise.answer(advise.advise(engine, min_pct), advise.blocks_note(engine)))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
 

@@ -275,3 +275,14 @@ def test_health_reports_wrong_times_and_missing_twins(tmp_path: Path) -> None:
     assert facts["twins in the full block"] == ("warning", "88.05 % of 837 kernels, copies and fills")
     verdict, value = facts["kernels against their twins"]
     assert verdict == "warning" and value.startswith("a kernel takes 2.0")
+
+
+def test_no_answer_mixes_the_blocks(pair: Path, tmp_path: Path) -> None:
+    with analyze.open(pair) as traces:
+        with pytest.raises(InputError, match="--block both: the two blocks need profiler among --rows or --columns"):
+            traces.where(block="both").pivot("kernel-share", rows=["name"], value="total_ns", agg="sum")
+        assert "time is that of the GPU-only block" in traces.advise().note
+        assert all("using gpu only" in note for note in analyze.compare(traces, traces).notes if "using" in note)
+        traces.report(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "time is that of the GPU-only block" in page and "(GPU-only block)</h3>" in page

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze import health
-from analyze.advise import Advice, advise
+from analyze.advise import Advice, advise, blocks_note
 from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
@@ -84,7 +84,7 @@ class Report:
             self._answers[key] = self._run(find(name), given, by)
         return self._answers[key]
 
-    def _run(self, query: Query, params: dict[str, str], by: tuple[str, ...]) -> Rows:
+    def _engine_of(self, query: Query, by: tuple[str, ...]) -> Engine:
         selection = self.selection
         if by and self.engine.run_ids:
             # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
@@ -93,7 +93,10 @@ class Report:
             selection = replace(selection, prefer=query.prefer)
         if selection not in self._engines:
             self._engines[selection] = Engine(self.stores, selection)
-        engine = self._engines[selection]
+        return self._engines[selection]
+
+    def _run(self, query: Query, params: dict[str, str], by: tuple[str, ...]) -> Rows:
+        engine = self._engine_of(query, by)
         if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))
@@ -116,8 +119,9 @@ class Report:
             return None
         text = declaration.get("figure", query.plot)
         text = re.sub(r"\bBY\b", ",".join(by), text)
+        own_block = query.prefer == "gpu" and self._engine_of(query, by).run_ids != self.engine.run_ids
         part = Part(
-            heading(declaration),
+            heading(declaration) + (" (GPU-only block)" if own_block else ""),
             query.description,
             query.name,
             self.command(query.name, params, replace(self.selection, by=by)),
@@ -213,7 +217,7 @@ class Report:
             params = declaration.get("params", {}) if declaration.get("query") == a.query else {}
             shown.append(
                 PageFinding(
-                    title=a.title,
+                    title=a.title + ("" if a.run_id in self.engine.run_ids else " (GPU-only block)"),
                     saving=_saving(a),
                     share=f"{a.saving_pct:.1f} %",
                     evidence=cut(a.evidence, 600),
@@ -281,7 +285,7 @@ class Report:
         self.progress(done, total, "advise")
         findings, advised = self.advice()
         self.progress(total, total, "")
-        notes = [self.engine.note] if self.engine.note else []
+        notes = [note] if (note := blocks_note(self.engine)) else []
         if self.several:
             notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(

@@ -59,8 +59,8 @@ HAVING count(*) = 1;
 -- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
 -- @column launch_tid id           Thread of that call; NULL if not recorded.
 -- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
--- @column alone bool              Whether nothing else on the GPUs can hold the next work back: it is a gap of a device,
---                                 the only one of its process, in a GPU-only block.
+-- @column alone bool              Whether nothing else on the GPUs can hold the next work back: it is a gap of a
+--                                 device, the only one of its process, in a GPU-only block.
 CREATE MACRO gap_launches(g) AS TABLE
 WITH _gaps AS MATERIALIZED (
     SELECT * FROM query_table(g)
