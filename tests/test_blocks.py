@@ -119,6 +119,7 @@ _INTERVALS = "(VALUES (1, 0, 5, 0, 2, 'a')) i(track, start_ns, end_ns, level, va
 GIVEN: dict[str, tuple[str, ...]] = {
     "step_coverage": ("marks",),
     "gpu_lengths": ("gpu_segments_span",),
+    "gpu_lengths_without": ("gpu_segments_span", "gpu_cold_span"),
     "gap_launches": ("gpu_idle",),
     "intervals_clip": ("gpu_timeline", "gpu_windows_span"),
     "matched_collectives": ("collective_kernels",),
@@ -303,7 +304,7 @@ def test_only_used_parts_of_a_block_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_with_previous_end", "track_ns", "ns_on_track"}
-    assert engine.created - TABLES.keys() == {"gpu_tracks", "gpu_timeline", *macros}
+    assert engine.created - TABLES.keys() == {"gpu_work_spans", "rank_starts", "gpu_tracks", "gpu_timeline", *macros}
 
 
 def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:

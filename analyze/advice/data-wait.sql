@@ -6,13 +6,13 @@
 -- See: steps
 -- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data
 -- beforehand.
--- @use findings, gpu_timeline, intervals, phases
+-- @use findings, intervals, phases
 -- @needs time in the phase `data`, and GPU work
 WITH waiting AS (
     SELECT * FROM intervals_subtract('data_times', 'profiler_times')
 ),
 idle AS (
-    SELECT * FROM run_time_within('waiting', 'gpu_idle')
+    SELECT * FROM run_time_within('waiting', 'usual_idle')
 ),
 total AS (
     SELECT run_id, count(*) AS ranges, sum(dur_ns) AS ns FROM phase_ranges WHERE phase = 'data' GROUP BY run_id

@@ -19,7 +19,7 @@ WITH optimizer_steps AS MATERIALIZED (
     HAVING count(*) > 10
 ),
 idle AS (
-    SELECT * FROM run_time_within('optimizer_steps', 'gpu_idle')
+    SELECT * FROM run_time_within('optimizer_steps', 'usual_idle')
 ),
 summed AS (
     SELECT run_id, avg(kernels) AS kernels, sum(ns) AS ns FROM optimizer_steps GROUP BY run_id

@@ -1,5 +1,5 @@
 -- Collective calls: communication kernels matched across ranks, and how long each waits.
--- @use collective_kinds, comm_groups, launches
+-- @use collective_kinds, comm_groups, common_start, launches
 
 -- @table communication_names  a row is a name of communication kernels.
 -- @columns run_id
@@ -365,9 +365,12 @@ LEFT JOIN _common a
 -- @column first_end_ns ns         Earliest end of the call; NULL if not all ends are known.
 -- @column buffered bool           Whether it is a pair whose send ended before the receive began.
 -- @column status text             Status of its call.
--- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end; 0
---                                 for a send that ended before its receive began.
--- @column last bool               Whether it is the last kernel of a matched call of several ranks.
+-- @column excluded_ns ns          The part of its waiting that is an artifact of the recording (block `common_start`):
+--                                 before all ranks had begun to record, or all of a cold first call. It comes first.
+-- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end,
+--                                 without excluded_ns; 0 for a send that ended before its receive began.
+-- @column last bool               Whether it is the last kernel of a matched call of several ranks, other than a cold
+--                                 first call.
 CREATE MACRO matched_collectives(t) AS TABLE
 WITH _met AS (
     SELECT
@@ -394,9 +397,23 @@ _judged AS (
             ELSE 'unmatched'
         END AS status
     FROM _met
+),
+_waited AS (
+    SELECT
+        *, CASE WHEN status = 'matched' AND dur_ns IS NOT NULL
+            THEN CASE WHEN buffered THEN 0 ELSE least(last_start_ns - start_ns, dur_ns) END END AS all_wait_ns
+    FROM _judged
 )
 SELECT
-    *, CASE WHEN status = 'matched' AND dur_ns IS NOT NULL
-        THEN CASE WHEN buffered THEN 0 ELSE least(last_start_ns - start_ns, dur_ns) END END AS wait_ns,
-    status = 'matched' AND ranks > 1 AND NOT buffered AND start_ns = last_start_ns AS last
-FROM _judged;
+    j.* EXCLUDE (all_wait_ns),
+    CASE
+        WHEN c.run_id IS NOT NULL THEN coalesce(all_wait_ns, 0)
+        ELSE greatest(least(coalesce(common_start_ns - own_start_ns, 0), coalesce(all_wait_ns, 0)), 0)
+    END AS excluded_ns,
+    all_wait_ns - excluded_ns AS wait_ns,
+    status = 'matched' AND ranks > 1 AND NOT buffered AND j.start_ns = last_start_ns AND c.run_id IS NULL AS last
+FROM _waited j
+LEFT JOIN (SELECT run_id, rank, common_start_ns FROM rank_starts) s ON s.run_id = j.run_id AND s.rank = j.rank
+LEFT JOIN (SELECT run_id, rank, device, start_ns FROM cold_kernels) c
+    ON c.run_id = j.run_id AND c.rank = j.rank AND c.device IS NOT DISTINCT FROM j.device
+    AND c.start_ns = j.own_start_ns;

@@ -1,4 +1,5 @@
--- Communication without concurrent compute: each ns once, as waiting, transfer or unknown.
+-- Communication without concurrent compute: each ns once, as waiting, transfer or unknown. Waiting that is an artifact of
+-- the recording (block `common_start`) is left out.
 -- @use collectives, gpu_timeline, intervals
 
 -- @view compute_times  a row is a segment of a GPU with compute kernels.
@@ -21,7 +22,9 @@ CREATE VIEW compute_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WH
 -- @columns start_ns, end_ns
 CREATE VIEW comm_parts AS
 WITH _kernels AS MATERIALIZED (
-    SELECT t.track, c.* REPLACE (own_start_ns AS start_ns), own_start_ns + coalesce(wait_ns, 0) AS came_ns
+    SELECT
+        t.track, c.* REPLACE (own_start_ns + excluded_ns AS start_ns), own_start_ns + dur_ns AS end_ns,
+        own_start_ns + excluded_ns + coalesce(wait_ns, 0) AS came_ns
     FROM matched_collectives('collective_kernels') c
     JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
 )
@@ -33,7 +36,7 @@ WHERE wait_ns > 0
 UNION ALL
 SELECT
     track, collective, dimension, inferred, scope, process_group, one_process, call, source IS NOT NULL,
-    CASE WHEN wait_ns IS NULL THEN 'unknown' ELSE 'transfer' END, 1, came_ns, start_ns + dur_ns
+    CASE WHEN wait_ns IS NULL THEN 'unknown' ELSE 'transfer' END, 1, came_ns, end_ns
 FROM _kernels;
 
 -- @view exposed_comm  a row is an interval of communication without compute on a GPU; all are disjoint.
@@ -41,8 +44,11 @@ FROM _kernels;
 -- @columns track, start_ns, end_ns
 -- @column owner row               The part that it belongs to, of `comm_parts`.
 CREATE VIEW exposed_comm AS
-WITH _exposed AS (
+WITH _comm_alone AS (
     SELECT track, start_ns, end_ns FROM gpu_timeline WHERE comm_kernels > 0 AND compute_kernels = 0
+),
+_exposed AS (
+    SELECT track, start_ns, end_ns FROM intervals_subtract('_comm_alone', 'cold_waits')
 ),
 _windows AS (
     SELECT row_number() OVER () AS window_id, track, start_ns, end_ns FROM intervals_union('_exposed')

@@ -2,14 +2,29 @@
 -- applies. Idle time: profiler, waits for data, blocking calls, DataParallel, launch-bound. Communication: waits for a
 -- straggler, waits for a peer of a send or receive, DataParallel's broadcasts, late FSDP all_gathers, other
 -- communication. Copies: managed memory, small copies, pageable memory, other copies.
--- @use collectives, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost, source_times
+-- @use collectives, common_start, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost, source_times
+
+-- @table lone_gaps  a row is a GPU with a gap that has more than 90 % of its idle time in three or more steps. It is of
+--   no step, so it is no finding.
+-- @columns track, start_ns, end_ns
+CREATE TABLE lone_gaps AS
+SELECT track, longest.start_ns, longest.end_ns
+FROM (
+    SELECT
+        track, run_id, rank, sum(end_ns - start_ns) AS idle_ns,
+        arg_max({'start_ns': start_ns, 'end_ns': end_ns}, end_ns - start_ns) AS longest
+    FROM gpu_idle
+    GROUP BY track, run_id, rank
+)
+WHERE 10 * (longest.end_ns - longest.start_ns) > 9 * idle_ns
+    AND (run_id, rank) IN (SELECT (run_id, rank) FROM rank_starts WHERE steps >= 3);
 
 -- @view run_gpus  a row is a run with GPU work: its number of GPUs over all ranks, and means over them.
 -- A saving on one of several GPUs counts in proportion: findings divide by `gpus`.
 -- @columns run_group, run_id
 -- @column gpus count              GPUs of all ranks that the trace has.
 -- @column span_ns ns              Mean span.
--- @column idle_ns ns              Mean idle time.
+-- @column idle_ns ns              Mean idle time without a lone gap (lone_gaps).
 -- @column undisturbed_idle_ns ns  Mean idle time of the recorded steps without the profiler; NULL if not known.
 -- @column exposed_comm_ns ns      Mean communication time without concurrent compute.
 -- @column comm_ns ns              Mean union of communication kernels.
@@ -19,7 +34,7 @@
 CREATE VIEW run_gpus AS
 SELECT
     t.run_group, t.run_id, count(*) AS gpus, avg(span_ns) AS span_ns,
-    avg(span_ns - busy_ns) AS idle_ns,
+    avg(span_ns - busy_ns - coalesce(lone_ns, 0)) AS idle_ns,
     CASE WHEN count(u.undisturbed_idle_ns) = count(*) THEN avg(u.undisturbed_idle_ns) END AS undisturbed_idle_ns,
     avg(kernel_ns - compute_ns) AS exposed_comm_ns,
     avg(comm_ns) AS comm_ns, avg(busy_ns - kernel_ns) AS exposed_copy_ns, avg(copy_ns) AS copy_ns,
@@ -28,6 +43,7 @@ SELECT
 FROM gpu_lengths_span
 JOIN gpu_tracks t ON t.track = window_id
 LEFT JOIN (SELECT window_id, undisturbed_idle_ns FROM gpu_undisturbed_span) u USING (window_id)
+LEFT JOIN (SELECT track AS window_id, end_ns - start_ns AS lone_ns FROM lone_gaps) USING (window_id)
 GROUP BY t.run_group, t.run_id;
 
 -- @macro ms(ns)  a time as text.
@@ -106,7 +122,12 @@ SELECT t.track, n.start_ns, n.end_ns
 FROM _named n JOIN gpu_tracks t USING (run_id, rank)
 WHERE (run_id, rank) IN (SELECT (run_id, rank) FROM dataparallel_broadcasts);
 
--- @view idle_gaps  a row is a gap of a device.
+-- @view usual_idle  a row is a gap of a device other than a lone one.
+-- @columns track, start_ns, end_ns
+CREATE VIEW usual_idle AS
+SELECT track, start_ns, end_ns FROM gpu_idle ANTI JOIN lone_gaps USING (track, start_ns);
+
+-- @view idle_gaps  a row is a gap of a device other than a lone one.
 -- @columns track, start_ns, end_ns
 -- @column host bool               Whether nothing was queued (host_wait).
 -- @column blocked bool            Whether it begins in a blocking call.
@@ -114,11 +135,11 @@ CREATE VIEW idle_gaps AS
 SELECT
     g.track, g.start_ns, g.end_ns, idle_cause(g.start_ns, g.end_ns, g.launch_ns, g.alone, 30000) = 'host_wait' AS host,
     coalesce(g.start_ns <= b.end_ns, false) AS blocked
-FROM device_gaps g
+FROM (FROM device_gaps ANTI JOIN lone_gaps USING (track, start_ns)) g
 ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.start_ns >= b.start_ns;
 
 -- @view call_waits  a row is a kernel of a matched call of several ranks: from its start to the latest start, on the
---   common clock of the ranks.
+--   common clock of the ranks, without waiting that is an artifact of the recording.
 -- @columns track, run_id, rank
 -- @column call index              The call.
 -- @column pair bool               Whether it is a send or receive.
@@ -127,8 +148,8 @@ ASOF LEFT JOIN intervals_union('blocking_times') b ON g.track = b.track AND g.st
 -- @column end_ns ns               Latest start of the call, or the kernel's own end if that is earlier.
 CREATE VIEW call_waits AS
 SELECT
-    t.track, c.run_id, c.rank, c.call, c.source IS NOT NULL AS pair, c.last, c.start_ns,
-    c.start_ns + c.wait_ns AS end_ns
+    t.track, c.run_id, c.rank, c.call, c.source IS NOT NULL AS pair, c.last, c.start_ns + c.excluded_ns AS start_ns,
+    c.start_ns + c.excluded_ns + c.wait_ns AS end_ns
 FROM matched_collectives('collective_kernels') c
 JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
 WHERE c.status = 'matched' AND c.ranks > 1 AND NOT c.one_process;

@@ -72,7 +72,7 @@ WITH _known AS (
 ),
 _kernels AS (
     SELECT
-        c.* EXCLUDE (ranks, last_start_ns, first_end_ns, buffered, last), l.tid, l.start_ns AS launch_ns,
+        c.* EXCLUDE (ranks, last_start_ns, first_end_ns, buffered, excluded_ns, last), l.tid, l.start_ns AS launch_ns,
         CASE WHEN c.collective = 'all_gather' THEN 'gather' ELSE 'reduce' END AS what
     FROM matched_collectives('collective_kernels') c
     JOIN _known USING (run_id, rank)

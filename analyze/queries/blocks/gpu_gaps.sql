@@ -7,11 +7,12 @@
 CREATE VIEW stream_idle AS
 WITH _work AS (
     SELECT
-        t.track, w.stream, w.run_id, w.rank, w.correlation_id, w.start_ns,
+        t.track, w.stream, w.run_id, w.rank, w.correlation_id, greatest(w.start_ns, t.common_start_ns) AS start_ns,
         w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) AS end_ns, w.call_start_ns AS launch_ns,
         w.call_start_ns + w.call_dur_ns AS launched_ns, w.call_tid AS launch_tid
     FROM gpu_work w
     JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
+    WHERE coalesce(w.start_ns + greatest(coalesce(w.dur_ns, 0), 0) > t.common_start_ns, true)
 ),
 _lanes AS MATERIALIZED (
     SELECT

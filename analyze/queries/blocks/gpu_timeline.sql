@@ -1,20 +1,21 @@
 -- What each GPU does when: `gpu_segments` on tracks, idle time, and the length of each activity per window (the whole
--- span, or a training step).
--- @use intervals, steps
+-- span, or a training step). Time before all ranks had begun to record is left out, and waiting in cold first calls is
+-- in no window (block `common_start`).
+-- @use common_start, intervals, steps
 
 -- @table gpu_tracks  a row is a GPU of a process: a number is faster to sort and join than run, rank and device.
 -- @column track index             Its number.
 -- @columns run_id, rank, device, run_group
 -- @column first_ns ns             First start of its work.
 -- @column last_ns ns              Last end of its work.
+-- @column common_start_ns ns      When all ranks had begun to record; NULL if they began together.
 CREATE TABLE gpu_tracks AS
 SELECT
-    row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group,
-    min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
-FROM gpu_segments
-GROUP BY run_id, rank, device, run_group;
+    row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group, first_ns,
+    last_ns, common_start_ns
+FROM gpu_work_spans LEFT JOIN (SELECT run_id, rank, common_start_ns FROM rank_starts) USING (run_id, rank);
 
--- @view gpu_timeline  a row is a segment of `gpu_segments` with its track.
+-- @view gpu_timeline  a row is a segment of `gpu_segments` with its track, from when all ranks had begun to record.
 -- @columns track, start_ns, end_ns
 -- @column compute_kernels count   Compute kernels that run.
 -- @column comm_kernels count      Communication kernels that run.
@@ -24,10 +25,11 @@ GROUP BY run_id, rank, device, run_group;
 -- @column copies count            Memcpys and memsets that run.
 CREATE VIEW gpu_timeline AS
 SELECT
-    t.track, s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels, s.comm_kernels, s.memcpys, s.memsets,
+    t.track, greatest(s.start_ns, t.common_start_ns) AS start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels, s.comm_kernels, s.memcpys, s.memsets,
     s.compute_kernels + s.comm_kernels AS kernels, s.memcpys + s.memsets AS copies
 FROM gpu_segments s
-JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device;
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
+WHERE coalesce(s.start_ns + s.dur_ns > t.common_start_ns, true);
 
 -- @view gpu_idle  a row is a gap of a device: time between its first start and its last end without work.
 -- @column lane index              The track; in stream_idle a number of the stream.
@@ -42,30 +44,64 @@ JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT
 CREATE VIEW gpu_idle AS
 SELECT
     t.track AS lane, t.track, NULL::BIGINT AS stream, t.run_id, t.rank, s.next_correlation_id AS correlation_id,
-    s.start_ns, s.start_ns + s.dur_ns AS end_ns, s.next_call_start_ns AS launch_ns,
-    s.next_call_start_ns + s.next_call_dur_ns AS launched_ns, s.next_call_tid AS launch_tid
+    greatest(s.start_ns, t.common_start_ns) AS start_ns, s.start_ns + s.dur_ns AS end_ns,
+    s.next_call_start_ns AS launch_ns, s.next_call_start_ns + s.next_call_dur_ns AS launched_ns,
+    s.next_call_tid AS launch_tid
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
-WHERE s.dur_ns > 0 AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;
+WHERE s.dur_ns > 0 AND coalesce(s.start_ns + s.dur_ns > t.common_start_ns, true)
+    AND s.compute_kernels + s.comm_kernels + s.memcpys + s.memsets = 0;
 
 -- @view gpu_windows_span  a row is a GPU of a process: its span.
 -- @column window_id index         Its track's number.
 -- @columns track
 -- @column step index              NULL.
--- @column start_ns ns             First start.
+-- @column start_ns ns             First start; at the earliest when all ranks had begun to record.
 -- @column end_ns ns               Last end.
+-- @column late_start_ns ns        Time between the first start and that moment.
 CREATE VIEW gpu_windows_span AS
-SELECT track AS window_id, track, NULL::INTEGER AS step, first_ns AS start_ns, last_ns AS end_ns FROM gpu_tracks;
+SELECT
+    track AS window_id, track, NULL::INTEGER AS step, greatest(first_ns, common_start_ns) AS start_ns,
+    last_ns AS end_ns, greatest(common_start_ns - first_ns, 0) AS late_start_ns
+FROM gpu_tracks;
 
 -- @view gpu_windows_step  a row is a training step on a GPU of its process.
 -- @column window_id index         Its number.
 -- @columns track
 -- @column step index              Step number.
 -- @columns start_ns, end_ns
+-- @column late_start_ns ns        Time of the step before all ranks had begun to record, which is left out.
 CREATE VIEW gpu_windows_step AS
 SELECT
-    row_number() OVER (ORDER BY t.track, s.start_ns)::INTEGER AS window_id, t.track, s.step, s.start_ns, s.end_ns
-FROM step_windows s JOIN gpu_tracks t USING (run_id, rank);
+    row_number() OVER (ORDER BY t.track, s.start_ns)::INTEGER AS window_id, t.track, s.step,
+    greatest(s.start_ns, t.common_start_ns) AS start_ns, s.end_ns,
+    greatest(t.common_start_ns - s.start_ns, 0) AS late_start_ns
+FROM step_windows s JOIN gpu_tracks t USING (run_id, rank)
+WHERE coalesce(s.end_ns > t.common_start_ns, true);
+
+-- @table cold_waits  a row is an interval in which a GPU waits in a cold first call, without compute.
+-- @columns track, start_ns, end_ns
+CREATE TABLE cold_waits AS
+WITH _cold AS (
+    SELECT
+        s.track, greatest(s.start_ns, c.start_ns) AS start_ns, least(s.end_ns, c.start_ns + c.wait_ns) AS end_ns
+    FROM cold_kernels c
+    JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
+    JOIN gpu_timeline s ON s.track = t.track
+    WHERE s.compute_kernels = 0 AND s.start_ns < c.start_ns + c.wait_ns AND s.end_ns > c.start_ns
+)
+SELECT track, start_ns, end_ns FROM intervals_union('_cold');
+
+-- @view artificial_waits  a row is an interval in which a GPU communicates without compute, as an artifact of the
+--   recording: before all ranks had begun to record, or in a cold first call.
+-- @columns track, start_ns, end_ns
+CREATE VIEW artificial_waits AS
+SELECT t.track, s.start_ns, least(s.start_ns + s.dur_ns, t.common_start_ns) AS end_ns
+FROM gpu_segments s
+JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device
+WHERE s.start_ns < t.common_start_ns AND s.comm_kernels > 0 AND s.compute_kernels = 0
+UNION ALL
+SELECT track, start_ns, end_ns FROM cold_waits;
 
 -- @macro gpu_lengths(t)  the time of each activity per window, from a table like gpu_timeline with `window_id`.
 -- @column window_id index         The window.
@@ -100,13 +136,39 @@ WITH _busy AS (
 )
 SELECT * FROM intervals_clip('_busy', 'gpu_windows_step');
 
--- @view gpu_lengths_span  a row is a GPU of a process: the time of each activity in the whole recording.
+-- @view gpu_cold_span  a row is a GPU that waits in cold first calls.
+-- @column window_id index         Its window in gpu_windows_span.
+-- @column cold_ns ns              That waiting, without compute.
+CREATE VIEW gpu_cold_span AS
+SELECT track AS window_id, sum(end_ns - start_ns)::BIGINT AS cold_ns FROM cold_waits GROUP BY track;
+
+-- @view gpu_cold_step  a row is a training step in which a GPU waits in cold first calls.
+-- @column window_id index         Its window in gpu_windows_step.
+-- @column cold_ns ns              That waiting, without compute.
+CREATE VIEW gpu_cold_step AS
+SELECT window_id, sum(end_ns - start_ns)::BIGINT AS cold_ns
+FROM intervals_clip('cold_waits', 'gpu_windows_step')
+GROUP BY window_id;
+
+-- @macro gpu_lengths_without(lengths, cold)  lengths of windows without waiting in cold first calls.
 -- @column * of gpu_lengths
-CREATE VIEW gpu_lengths_span AS SELECT * FROM gpu_lengths('gpu_segments_span');
+-- @column cold_ns ns              That waiting, which the others do not contain.
+CREATE MACRO gpu_lengths_without(lengths, cold) AS TABLE
+SELECT
+    * REPLACE (
+        span_ns - coalesce(cold_ns, 0) AS span_ns, busy_ns - coalesce(cold_ns, 0) AS busy_ns,
+        kernel_ns - coalesce(cold_ns, 0) AS kernel_ns, comm_ns - coalesce(cold_ns, 0) AS comm_ns,
+        coalesce(cold_ns, 0) AS cold_ns
+    )
+FROM gpu_lengths(lengths) LEFT JOIN query_table(cold) USING (window_id);
+
+-- @view gpu_lengths_span  a row is a GPU of a process: the time of each activity in the whole recording.
+-- @column * of gpu_lengths_without
+CREATE VIEW gpu_lengths_span AS SELECT * FROM gpu_lengths_without('gpu_segments_span', 'gpu_cold_span');
 
 -- @view gpu_lengths_step  a row is a training step on a GPU: the time of each activity.
--- @column * of gpu_lengths
-CREATE VIEW gpu_lengths_step AS SELECT * FROM gpu_lengths('gpu_segments_step');
+-- @column * of gpu_lengths_without
+CREATE VIEW gpu_lengths_step AS SELECT * FROM gpu_lengths_without('gpu_segments_step', 'gpu_cold_step');
 
 -- @view gpu_undisturbed_span  a row is a GPU of a process whose undisturbed steps were timed: its recorded steps, as
 --   long as they are without the profiler.

@@ -8,7 +8,9 @@
 -- @column first_end_ns ns         Earliest end of the call.
 -- @column buffered bool           Whether its send ended before the receive began.
 -- @column status text             Status of its call.
--- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end.
+-- @column excluded_ns ns          The part of its waiting that is an artifact of the recording.
+-- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end,
+--                                 without excluded_ns.
 -- @column last bool               Whether it is the last kernel of its call.
 CREATE VIEW pipeline_pairs AS
 SELECT *

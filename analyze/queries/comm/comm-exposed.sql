@@ -77,8 +77,9 @@ SELECT
     covered_ns AS comm_ns,
     coalesce(exposed_ns, 0) AS exposed_ns, coalesce(transfer_ns, 0) AS transfer_ns,
     coalesce(waiting_ns, 0) AS waiting_ns, coalesce(unknown_ns, 0) AS unknown_ns,
-    pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns) AS exposed_pct
+    pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns - coalesce(cold_ns, 0)) AS exposed_pct
 FROM lengths l
 JOIN gpu_windows_{window} w USING (window_id)
+LEFT JOIN (SELECT window_id, cold_ns FROM gpu_lengths_{window}) USING (window_id)
 JOIN gpu_tracks USING (track)
 LEFT JOIN exposed e ON e.window_id = l.window_id AND e.kind IS NOT DISTINCT FROM l.kind

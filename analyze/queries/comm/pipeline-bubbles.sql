@@ -125,7 +125,7 @@ exposed AS (
     GROUP BY window_id
 ),
 lengths AS (
-    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_lengths_{window}
+    SELECT window_id, busy_ns, kernel_ns, compute_ns, cold_ns FROM gpu_lengths_{window}
 ),
 known AS (
     SELECT
@@ -137,12 +137,15 @@ known AS (
 ),
 of_stages AS (
     SELECT
-        t.run_group, t.run_id, k.pipeline, k.stage, t.rank, t.device, w.step, w.end_ns - w.start_ns AS span_ns,
+        t.run_group, t.run_id, k.pipeline, k.stage, t.rank, t.device, w.step,
+        w.end_ns - w.start_ns - coalesce(cold_ns, 0) AS span_ns,
         coalesce(compute_ns, 0) AS compute_ns, coalesce(transfer_ns, 0)::BIGINT AS transfer_ns,
         coalesce(wait_previous_ns, 0)::BIGINT AS wait_previous_ns, coalesce(wait_next_ns, 0)::BIGINT AS wait_next_ns,
         coalesce(other_comm_ns, 0)::BIGINT AS other_comm_ns, coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
-        w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns,
-        (w.end_ns - w.start_ns - coalesce(compute_ns, 0) - coalesce(transfer_ns, 0))::BIGINT AS bubble_ns,
+        w.end_ns - w.start_ns - coalesce(busy_ns, 0) - coalesce(cold_ns, 0) AS idle_ns,
+        (
+            w.end_ns - w.start_ns - coalesce(cold_ns, 0) - coalesce(compute_ns, 0) - coalesce(transfer_ns, 0)
+        )::BIGINT AS bubble_ns,
         coalesce(warmup_ns, 0)::BIGINT AS warmup_ns, coalesce(steady_ns, 0)::BIGINT AS steady_ns,
         coalesce(drain_ns, 0)::BIGINT AS drain_ns, k.stages, k.micro_batches, k.chunks
     FROM gpu_windows_{window} w
@@ -156,8 +159,8 @@ of_transfers AS (
         p.run_group, p.run_id, k.pipeline, k.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
         CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
             AS moves, p.peer, p.sends, p.part,
-        p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns AS span_ns,
-        p.dur_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
+        p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns - p.excluded_ns AS span_ns,
+        p.dur_ns - p.excluded_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
         CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, k.stages,
         k.micro_batches, k.chunks
     FROM parted p

@@ -6,7 +6,9 @@
 -- start), at most the longest wait of the others. Ranks that start last together each count as last. A send and its
 -- receive are a call of two ranks; a send that ended before its receive began waited for nobody. A rank that is late
 -- because it waits itself passes the blame on: it blocks others only while it does not wait. Kernels of unmatched
--- calls, and sends and receives without a known peer, are counted and left out. Starts are on the profiler's clock,
+-- calls, and sends and receives without a known peer, are counted and left out. Waits before all ranks had begun to
+-- record are left out, and so is the first call of a process group if it has more than 90 % of the waiting in five or
+-- more calls: no rank is last in it. Starts are on the profiler's clock,
 -- which the ranks of a node share. If the clocks of nodes differ, each rank's clock is shifted by the median of how
 -- much later than the mean of the ranks its kernels end, in collectives that no rank can leave early (not broadcast,
 -- reduce, gather or scatter). align=auto shifts only if that brings the ends together; align=ends always shifts.
@@ -21,6 +23,8 @@
 -- @column device index            GPU.
 -- @column calls count             Matched calls of this rank.
 -- @column wait_ns ns              Sum of its waits.
+-- @column excluded_ns ns          Waits that are left out, because they are an artifact of the recording: before all
+--                                 ranks had begun to record, or in a cold first call.
 -- @column times_last count        Calls in which it was last. For a send that needs no receiver, no rank is last.
 -- @column last_pct %              times_last / calls.
 -- @column margin_ns ns            Sum of its margins.
@@ -94,7 +98,7 @@ placed AS (
 waits AS (
     SELECT
         {'run_id': run_id, 'rank': rank, 'device': device} AS track, call, last, wait_ns, row_dimension, row_group,
-        start_ns, start_ns + wait_ns AS end_ns
+        start_ns + excluded_ns AS start_ns, start_ns + excluded_ns + wait_ns AS end_ns
     FROM placed
     WHERE status = 'matched' AND ranks > 1
 ),
@@ -117,7 +121,7 @@ blocked AS (
 per_rank AS (
     SELECT
         run_group, run_id, row_dimension AS dimension, row_group AS process_group, rank, device,
-        count(wait_ns) AS calls, sum(wait_ns)::BIGINT AS wait_ns,
+        count(wait_ns) AS calls, sum(wait_ns)::BIGINT AS wait_ns, sum(excluded_ns)::BIGINT AS excluded_ns,
         count(*) FILTER (last) AS times_last, pct(count(*) FILTER (last), count(wait_ns)) AS last_pct,
         sum(margin_ns)::BIGINT AS margin_ns,
         avg(wait_ns) AS avg_wait_ns, max(wait_ns) AS max_wait_ns, any_value(shift_ns) AS shift_ns,

@@ -8,7 +8,8 @@
 -- flops_per_token and tokens_per_step, model FLOPs are their product x steps. The peak is that of the operators' input
 -- types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is compared with
 -- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes steps longer:
--- if the collector timed steps without it, their mean gives the undisturbed MFU.
+-- if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an artifact of the
+-- recording is not in the time: before all ranks had begun to record, and in a cold first call (see `breakdown`).
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
@@ -38,7 +39,7 @@
 -- @main run_id, undisturbed_step_ns, avg_step_ns, model_flops, precision, undisturbed_mfu_pct, mfu_pct,
 --     undisturbed_hfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, known_devices, op_flops, peaks, recomputed, steps
+-- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, recomputed, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 -- @disturbed step time
 WITH gpus AS (
@@ -70,6 +71,20 @@ windows AS (
         SELECT run_id, rank, min(start_ns) AS start_ns FROM op_calls SEMI JOIN launched USING (call) GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
+),
+tracked_windows AS (
+    SELECT row_number() OVER () AS window_id, track, w.start_ns, w.end_ns
+    FROM windows w JOIN gpu_tracks USING (run_id, rank)
+    WHERE track IN (SELECT track FROM artificial_waits)
+),
+-- Mean over the GPUs of the rank.
+excluded AS (
+    SELECT
+        w.run_id, w.rank, v.start_ns AS window_ns, sum(c.end_ns - c.start_ns) AS ns
+    FROM intervals_clip('artificial_waits', 'tracked_windows') c
+    JOIN tracked_windows v USING (window_id)
+    JOIN gpu_tracks w ON w.track = v.track
+    GROUP BY ALL
 ),
 products AS (
     SELECT
@@ -118,7 +133,8 @@ sums AS (
 -- Given FLOPs are compared with the peak of the recorded operators, else with the peak of the given precision.
 steps AS (
     SELECT
-        g.run_group, g.run_id, g.rank, w.step, r.gpu_name, g.gpus, w.end_ns - w.start_ns AS step_ns,
+        g.run_group, g.run_id, g.rank, w.step, r.gpu_name, g.gpus,
+        round(coalesce(e.ns, 0) / g.gpus)::BIGINT AS excluded_ns, w.end_ns - w.start_ns - excluded_ns AS step_ns,
         CASE WHEN w.step IS NOT NULL THEN u.undisturbed_step_ns END AS undisturbed_step_ns,
         $flops_per_token > 0 AND $tokens_per_step > 0 AS given,
         CASE WHEN given THEN TRY_CAST(round($flops_per_token * $tokens_per_step) AS BIGINT)
@@ -135,6 +151,7 @@ steps AS (
     FROM gpus g
     JOIN windows w USING (run_id, rank)
     JOIN runs r ON r.run_id = g.run_id
+    LEFT JOIN excluded e ON e.run_id = w.run_id AND e.rank = w.rank AND e.window_ns = w.start_ns
     LEFT JOIN sums s ON s.run_id = w.run_id AND s.rank = w.rank AND s.window_ns = w.start_ns
     LEFT JOIN products t ON t.run_id = w.run_id AND t.rank = w.rank AND t.window_ns = w.start_ns
     LEFT JOIN peaks k ON k.run_id = g.run_id
@@ -149,7 +166,7 @@ totals AS (
     SELECT
         run_group, run_id, row_rank AS rank, row_step AS step, any_value(gpu_name) AS gpu_name,
         sum(gpus) FILTER (first_of_rank)::BIGINT AS gpus, avg(step_ns) AS avg_step_ns,
-        sum(step_ns * gpus)::BIGINT AS gpu_time_ns,
+        sum(step_ns * gpus)::BIGINT AS gpu_time_ns, sum(excluded_ns * gpus)::BIGINT AS excluded_ns,
         CASE WHEN bool_and(undisturbed_step_ns IS NOT NULL) THEN avg(undisturbed_step_ns) END AS undisturbed_step_ns,
         CASE WHEN bool_and(undisturbed_step_ns IS NOT NULL) THEN sum(undisturbed_step_ns * gpus) END
             AS undisturbed_gpu_time_ns,
@@ -182,6 +199,10 @@ SELECT
         CASE WHEN model_flops IS NOT NULL AND uncalled_pct >= 1 AND NOT given THEN printf(
             'at least: %.0f %% of the time in kernels of products and attention is of none that was counted '
             '(CUDA graphs, own kernels, launches before the recording)', uncalled_pct
+        ) END,
+        CASE WHEN excluded_ns > 0 THEN printf(
+            'without %.3f ms of waiting (summed over GPUs) before all ranks had begun to record or in a cold first call',
+            excluded_ns / 1e6
         ) END,
         CASE WHEN unknown_calls > 0 AND NOT given THEN unknown_calls || ' calls without shapes are not counted' END,
         CASE

@@ -4,7 +4,9 @@
 -- communication; else, if a memcpy or memset runs, as exposed memcpy; else as idle. The four add up to the window
 -- exactly. The window is the span (first start to last end) or a step: from its start on the CPU to the start of the
 -- next step. The last step ends with its range, or with the last GPU work launched in it if that is later. In a step,
--- the GPU may still run work of the previous step.
+-- the GPU may still run work of the previous step. Windows begin when all ranks have begun to record (if they began
+-- more than 1 ms apart), and contain no waiting in a cold first call of a process group (the first call, if it has more
+-- than 90 % of the waiting in five or more calls).
 --
 -- The profiler makes steps longer, and most of what it adds is idle time. If the collector timed steps without the
 -- profiler, the idle time of an undisturbed step is that step less the busy time of a recorded step. Both are means
@@ -14,7 +16,9 @@
 -- @column rank index              Process rank.
 -- @column device index            GPU.
 -- @column step index              Training step; empty for the whole span.
--- @column span_ns ns              Length of the window.
+-- @column span_ns ns              Length of the window, without excluded_ns.
+-- @column excluded_ns ns          Time that is left out as an artifact of the recording: before all ranks had begun to
+--                                 record, and waiting in a cold first call.
 -- @column compute_ns ns           Union of compute kernels.
 -- @column exposed_comm_ns ns      Communication without concurrent compute.
 -- @column exposed_memcpy_ns ns    Memcpys and memsets without a concurrent kernel.
@@ -44,21 +48,23 @@
 -- @drill idle_ns idle-causes rank={rank} device={device}
 -- @drill idle_pct idle-causes rank={rank} device={device}
 WITH lengths AS (
-    SELECT window_id, busy_ns, kernel_ns, compute_ns FROM gpu_lengths_{window}
+    SELECT window_id, busy_ns, kernel_ns, compute_ns, cold_ns FROM gpu_lengths_{window}
 ),
 parts AS (
     SELECT
-        w.track, w.step, u.undisturbed_ns, u.undisturbed_idle_ns, w.end_ns - w.start_ns AS span_ns,
+        w.track, w.step, u.undisturbed_ns, u.undisturbed_idle_ns,
+        w.end_ns - w.start_ns - coalesce(cold_ns, 0) AS span_ns,
+        coalesce(late_start_ns, 0) + coalesce(cold_ns, 0) AS excluded_ns,
         coalesce(compute_ns, 0) AS compute_ns,
         coalesce(kernel_ns - compute_ns, 0) AS exposed_comm_ns,
         coalesce(busy_ns - kernel_ns, 0) AS exposed_memcpy_ns,
-        w.end_ns - w.start_ns - coalesce(busy_ns, 0) AS idle_ns
+        w.end_ns - w.start_ns - coalesce(busy_ns, 0) - coalesce(cold_ns, 0) AS idle_ns
     FROM gpu_windows_{window} w
     LEFT JOIN lengths USING (window_id)
     LEFT JOIN gpu_undisturbed_{window} u USING (window_id)
 )
 SELECT
-    run_group, run_id, rank, device, step, span_ns, compute_ns, exposed_comm_ns, exposed_memcpy_ns,
+    run_group, run_id, rank, device, step, span_ns, excluded_ns, compute_ns, exposed_comm_ns, exposed_memcpy_ns,
     undisturbed_ns, undisturbed_idle_ns, idle_ns,
     pct(compute_ns, span_ns) AS compute_pct,
     pct(exposed_comm_ns, span_ns) AS exposed_comm_pct,

@@ -41,7 +41,8 @@ segments AS (
     SELECT * FROM intervals_clip('busy', 'buckets')
 ),
 waits AS (
-    SELECT t.track, c.own_start_ns AS start_ns, c.own_start_ns + c.wait_ns AS end_ns
+    SELECT
+        t.track, c.own_start_ns + c.excluded_ns AS start_ns, c.own_start_ns + c.excluded_ns + c.wait_ns AS end_ns
     FROM matched_collectives('collective_kernels') c
     JOIN gpu_tracks t ON t.run_id = c.run_id AND t.rank = c.rank AND t.device IS NOT DISTINCT FROM c.device
     WHERE c.status = 'matched' AND c.ranks > 1

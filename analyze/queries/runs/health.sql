@@ -21,7 +21,7 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_kinds, collectives, gpu_clocks, gpu_timeline, intervals, launches,
+-- @use api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals, launches,
 --     profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
@@ -165,6 +165,18 @@ skewed AS (
     FROM begun LEFT JOIN spans USING (run_id, rank)
     WINDOW runs_of AS (PARTITION BY run_id)
     QUALIFY count(begun_ns) OVER runs_of > 1 AND begun_ns IS NOT NULL
+),
+late_starts AS (
+    SELECT run_id, max(common_start_ns - start_ns) AS excluded_ns FROM rank_starts GROUP BY run_id
+),
+cold_calls AS (
+    SELECT
+        run_id, rank, max(wait_ns) AS wait_ns, sum(wait_ns) AS all_ns,
+        string_agg(printf(
+            '%.3f of %.3f ms of waiting in %d calls', wait_ns / 1e6, group_wait_ns / 1e6, calls
+        ) || coalesce(' of group ' || group_name, ''), '; ' ORDER BY wait_ns DESC, group_name) AS details
+    FROM cold_kernels
+    GROUP BY run_id, rank
 ),
 -- Doubtful work.
 before_steps AS (
@@ -516,10 +528,22 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
-        CASE WHEN skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END, printf('%.3f ms', skew_ns / 1e6),
-        CASE WHEN skew_ns > 0.05 * span_ns
-            THEN 'waits for it may be an artifact: this rank''s recording started later' END
-    FROM ranks JOIN skewed USING (run_id, rank)
+        CASE WHEN excluded_ns > 0 OR skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END,
+        printf('%.3f ms', skew_ns / 1e6),
+        CASE
+            WHEN excluded_ns > 0 THEN printf(
+                'waits, breakdown and MFU leave out up to %.3f ms before all ranks had begun to record',
+                excluded_ns / 1e6
+            )
+            WHEN skew_ns > 0.05 * span_ns
+                THEN 'waits for it may be an artifact: this rank''s recording started later'
+        END
+    FROM ranks JOIN skewed USING (run_id, rank) LEFT JOIN late_starts USING (run_id)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 10.5, 'cold first collective', all_ns, 'note', details,
+        'the first call sets up connections: waits, breakdown and MFU leave its waiting out'
+    FROM ranks JOIN cold_calls USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 11, 'clock offset to the other ranks', abs(off_ns),
