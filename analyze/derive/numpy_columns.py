@@ -55,7 +55,7 @@ def _masked(values: npt.NDArray[np.integer], valid: Mask, kind: pa.DataType) -> 
     if valid.all():
         return pa.array(values, kind)
     # From buffers, which is ten times as fast as pa.array with a mask.
-    bits, numbers = np.packbits(valid, bitorder="little"), values.astype(kind.to_pandas_dtype())
+    bits, numbers = np.packbits(valid, bitorder="little"), values.astype(str(kind))
     return pa.Array.from_buffers(kind, len(values), [pa.py_buffer(bits), pa.py_buffer(numbers)])
 
 

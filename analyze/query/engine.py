@@ -138,7 +138,7 @@ class Engine:
         with self.reading():
             result = self._filtered(bound, options, f"query {query.name}")
         columns = bound.columns(options)
-        note = "; ".join(n for n in (self.note, profiler_note(self, query.disturbed)) if n)
+        note = "; ".join(n for n in (self.note, profiler_note(self.rows, self.tables, query.disturbed)) if n)
         answer = Result(columns, result, f"query {query.name}", self._database, note, self.reading)
         answer.main = bound.main(options)
         return answer

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from analyze.query.engine import Engine
+Rows = Callable[[str, Sequence[str]], list[tuple[Any, ...]]]
+"""Runs SQL that reads these blocks: `Engine.rows`."""
 
 _COSTS = """
 SELECT count(*), count(*) FILTER (slowdown IS NULL), max(slowdown)
@@ -25,15 +26,15 @@ FROM (SELECT run_id FROM empty_queue_launches GROUP BY run_id HAVING 2 * sum(emp
 _SLOWEST = "slowest rank"
 
 
-def profiler_note(engine: Engine, disturbed: str) -> str:
+def profiler_note(rows: Rows, tables: Collection[str], disturbed: str) -> str:
     """Return a sentence about the profiler's share in an answer; empty if it is known.
 
     `disturbed`: what it makes longer, as `@disturbed` has it. If that includes the slowest rank, the sentence says when
     it may be another one: if the host is the limit, and the profiler's share is large or not known.
     """
-    if not disturbed or "kernels" not in engine.tables:
+    if not disturbed or "kernels" not in tables:
         return ""
-    [(runs, unknown, slowdown)] = engine.rows(_COSTS, ["steps"])
+    [(runs, unknown, slowdown)] = rows(_COSTS, ["steps"])
     said = []
     if unknown:
         where = f" in {unknown} of {runs} runs" if unknown < runs else ""
@@ -41,11 +42,7 @@ def profiler_note(engine: Engine, disturbed: str) -> str:
             f"the profiler's share of {disturbed} is not known{where}: no undisturbed steps were timed"
             " (`health` estimates whether it is large)"
         )
-    if (
-        _SLOWEST in disturbed
-        and (unknown or (slowdown or 0) > 1.1)
-        and engine.rows(_HOST_BOUND, ["profiler_cost"])[0][0]
-    ):
+    if _SLOWEST in disturbed and (unknown or (slowdown or 0) > 1.1) and rows(_HOST_BOUND, ["profiler_cost"])[0][0]:
         said.append(
             "most launches find an empty queue, so the CPU is the limit and the profiler slows it down:"
             " without it, another rank may be the slowest"
