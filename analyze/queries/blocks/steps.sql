@@ -148,7 +148,9 @@ SELECT
     s.*,
     CASE WHEN start_ns IS NULL THEN timed_data_ns WHEN waits THEN coalesce(data_ns, 0) END AS data_ns,
     CASE WHEN start_ns IS NOT NULL THEN coalesce(profiler_ns, 0) END AS profiler_ns
-FROM step_times s LEFT JOIN step_coverage('_marks') USING (run_id, rank, start_ns) LEFT JOIN _waiting USING (run_id, rank);
+FROM step_times s
+LEFT JOIN step_coverage('_marks') USING (run_id, rank, start_ns)
+LEFT JOIN _waiting USING (run_id, rank);
 
 -- @view step_counts  a row is a rank with a known number of training steps: the steps in the recording, else the
 --   profiled steps timed by the collector, else (under Nsight Compute) the steps of the collector's own training loop.

@@ -18,6 +18,6 @@
 -- @needs runs that --where and --profiler leave
 -- @pass all
 SELECT DISTINCT
-    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, command, gpu_name, start_time,
-    reason, warnings
+    run_group, run_id, profiler, status, model, batch_size, gpus, parallelism, precision, ranks, command, gpu_name,
+    start_time, reason, warnings
 FROM run_groups
