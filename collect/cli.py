@@ -78,12 +78,14 @@ def run(**values: Any) -> None:
 
     from collect.run import run as run_once
     from collect.run_command import Signals
+    from collect.watch import watch
     from schemas.errors import ReportedError
 
     try:
         options = make_options({**values, "program": tuple(values["program"] or ())})
         with Signals() as signals:
-            result = run_once(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
+            record = watch if options.rules else run_once
+            result = record(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
     except ReportedError as e:
         _fail(str(e), e.exit_code)
     if result.folder is not None:
@@ -94,6 +96,23 @@ def run(**values: Any) -> None:
     for note in result.notes:
         sys.stderr.write(f"{note}\n")
     sys.stderr.write(f"next: analyze info {shlex.quote(str(result.to_analyze))}\n")
+
+
+@app.command()
+def trigger(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="The job's folder that `collect run` printed.")],
+) -> None:
+    """Record the next steps of a job that `collect run --on-demand` started.
+
+    Exit code: 0 triggered, 2 no such job runs.
+    """
+    from collect.watch import trigger as trigger_recording
+    from schemas.errors import ReportedError
+
+    try:
+        trigger_recording(folder)
+    except ReportedError as e:
+        _fail(str(e), e.exit_code)
 
 
 @app.command()

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from collect.environment import has_gpu
+from collect.injected.step_rules import parse_when
 from collect.options import RunOptions
 from collect.profilers import PROFILERS, make_profiler
 from schemas.errors import InputError
@@ -116,6 +117,7 @@ def _check_combination(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("step_function", "needs a program of your own after --")
     if step is not None and not re.fullmatch(r"[\w.]+:[\w.]+", step):
         fail("step_function", f"invalid value {step!r}; expected MODULE:FUNCTION, or MODULE:CLASS.METHOD")
+    _check_watching(o, fail)
     if o.program:
         if o.model is not None:
             fail("model", "choose either a model or a program of your own after --, not both")
@@ -134,6 +136,29 @@ def _check_combination(o: RunOptions, label: Callable[[str], str]) -> None:
         if problem := make_profiler(name, o).unsupported():
             fail("profiler", problem)
     _check_data(o, fail)
+
+
+def _check_watching(o: RunOptions, fail: Callable[[str, str], NoReturn]) -> None:
+    if o.when is not None:
+        try:
+            parse_when(o.when)
+        except ValueError as e:
+            fail("when", f"invalid value {o.when!r}; {e}")
+    if o.at_step is not None:
+        found = re.fullmatch(r"(\d{1,18})\.\.(\d{1,18})", o.at_step, re.ASCII)
+        if found is None or int(found[1]) > int(found[2]):
+            fail("at_step", f"invalid value {o.at_step!r}; expected FIRST..LAST, for example 5000..5009")
+    if o.when is not None and o.slowest is not None:
+        fail("slowest", "choose either --when or --slowest")
+    if o.rules is None:
+        return
+    used = next(n for n in ("on_demand", "when", "slowest", "every", "at_step") if getattr(o, n))
+    if not o.program:
+        fail(used, "needs a program of your own after --")
+    if o.profiler != ("torch",):
+        fail(used, "records with --profiler torch only")
+    if not o.steps:
+        fail(used, "needs --steps of 1 or more")
 
 
 def _check_data(o: RunOptions, fail: Callable[[str, str], NoReturn]) -> None:

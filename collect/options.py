@@ -13,6 +13,7 @@ from schemas.option_declaration import Option
 from schemas.workload import Workload
 
 RECORDING, PROGRAM = "Recording", "A program of your own"
+WATCHING = "A job of days"
 
 
 class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -91,10 +92,45 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = 60
 
+    on_demand: Annotated[
+        bool,
+        Option(
+            "Record --steps steps each time that `collect trigger RUN` is run, SIGUSR2 arrives, or RUN/trigger is "
+            "touched.",
+            WATCHING,
+        ),
+    ] = False
+    when: Annotated[
+        str | None,
+        Option(
+            "Record after slow steps: 'step > 1.5 x median' or 'step > 200 ms', also 'for 3 steps' in a row.", WATCHING
+        ),
+    ] = None
+    slowest: Annotated[
+        int | None, Option("Record after the slowest steps, and keep so many of these recordings.", WATCHING, least=1)
+    ] = None
+    every: Annotated[int | None, Option("Record each time after so many steps.", WATCHING, least=1)] = None
+    at_step: Annotated[str | None, Option("Record these steps: FIRST..LAST.", WATCHING)] = None
+    keep: Annotated[int, Option("Recordings to keep; the oldest are removed.", WATCHING, least=1)] = 20
+
     profiling: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the profilers, by name, as far as they were set; each profiler takes its own."""
     program: tuple[str, ...] = ()
     """The user's own command, run instead of a model."""
+
+    @property
+    def rules(self) -> dict[str, Any] | None:
+        """When to record again and again, for collect/injected/step_rules.py; None: once."""
+        rules = {"when": self.when, "slowest": self.slowest, "every": self.every, "at_step": self.at_steps}
+        return rules if self.on_demand or any(rules.values()) else None
+
+    @property
+    def at_steps(self) -> tuple[int, int] | None:
+        """The first and last step of --at-step. Raises ValueError."""
+        if self.at_step is None:
+            return None
+        first, last = map(int, self.at_step.split(".."))
+        return first, last
 
     @property
     def world_size(self) -> int:

@@ -16,24 +16,24 @@ from rich.console import Console
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.gpu_sampler import sampling, write_rank_samples
-from collect.injected.blocks import UNDISTURBED
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
 from collect.pass_progress import PassProgress
 from collect.profilers import make_profiler
-from collect.profilers.base import EVERY_PASS, Profiler, list_files
+from collect.profilers.base import EVERY_PASS, Profiler
 from collect.profilers.gpu import GpuProfiler
-from collect.rank_reports import AttachedReport, BlockReport, RankReport, read_exit_codes, read_reports
-from collect.ranks import assign_ranks, move_files
+from collect.rank_reports import AttachedReport, read_exit_codes, read_reports
+from collect.ranks import assign_ranks
+from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts, write_separate
 from collect.run_command import Signals, left_behind, run_logged
-from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
+from collect.run_folder import RunFolder
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables
-from schemas.manifest import Gpu, Manifest, Pass, RankRecording
+from schemas.manifest import Manifest, Pass, RankRecording
 from schemas.option_declaration import declared
-from schemas.workload import OPTIONS, RecordedWorkload, recorded
+from schemas.workload import RecordedWorkload, recorded
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM."""
@@ -76,14 +76,14 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
     if options.program and shutil.which(options.program[0]) is None:
         raise InputError(f"the program {options.program[0]!r} is not on PATH or is not executable")
     if requested_device is None and options.device == "cpu" and not options.program:
-        _print(console, "note: torch finds no usable GPU: training on the CPU (`collect doctor` says what is missing)")
+        say(console, "note: torch finds no usable GPU: training on the CPU (`collect doctor` says what is missing)")
     if options.gpu_steps and options.device == "cpu":
-        _print(console, "note: --gpu-steps: there is no GPU, so no steps are recorded GPU only")
+        say(console, "note: --gpu-steps: there is no GPU, so no steps are recorded GPU only")
     if options.program and options.job is None:
         options = msgspec.structs.replace(options, job=slurm_job(os.environ))
     folder = RunFolder.create(options, command)
     manifest = folder.manifest
-    _describe_workload(manifest, options)
+    describe_workload(manifest, options)
     describe_node(manifest)
     folder.save()
     bad_input = False
@@ -113,7 +113,7 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     folder.finish()
     code = INTERRUPTED if interrupted else 1 if failed else 0
     if options.program and not interrupted:
-        code = next((_shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
+        code = next((shell_code(p.exit_code) for p in manifest.passes if p.exit_code), code)
     notes = [note for p in manifest.passes for note in (bound_note(p), unlike_note(p)) if note]
     notes += filter(None, [overhead_note(manifest.passes)])
     recorded = [r for p in manifest.passes for r in p.ranks]
@@ -126,12 +126,12 @@ def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input:
     )
 
 
-def _shell_code(code: int) -> int:
+def shell_code(code: int) -> int:
     """An exit code as a shell gives it: 128 and the number of the signal that killed a process."""
     return code if code >= 0 else 128 - code
 
 
-def _print(console: Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     """Print a line without interpreting brackets in it."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -174,7 +174,7 @@ def unlike_note(done: Pass) -> str | None:
     return f"{done.profiler}: rank {rank.rank}: {rank.unlike_step}; --warmup moves the blocks" if rank else None
 
 
-def _describe_workload(manifest: Manifest, options: RunOptions) -> None:
+def describe_workload(manifest: Manifest, options: RunOptions) -> None:
     """Fill in what is trained; of the user's program only the device is known."""
     if options.program:
         manifest.program = list(options.program)
@@ -188,7 +188,7 @@ def _run_pass(
     profiler: Profiler[Any], options: RunOptions, folder: RunFolder, console: Console, signals: Signals
 ) -> bool:
     """Run one pass and write into the manifest how it went. Return whether bad input prevented its start."""
-    passes = {one.kind: _Pass.of(one, folder) for one in [*profiler.other_passes(), profiler]}
+    passes = {one.kind: RecordedPass.of(one, folder) for one in [*profiler.other_passes(), profiler]}
     done = passes[profiler.kind].done
     folder.manifest.passes.append(done)
     bad_input = False
@@ -199,7 +199,7 @@ def _run_pass(
                 one.path.mkdir(mode=0o700)
             folder.save()
             for note in [*_steps_note(profiler, options), *profiler.prepare()]:
-                _print(console, note)
+                say(console, note)
             bad_input = _execute(profiler, options, folder, passes, Path(scratch), console, signals)
         except ReportedError as e:
             done.reason = str(e)
@@ -221,29 +221,6 @@ def _run_pass(
     return bad_input
 
 
-@dataclass
-class _Pass:
-    """A pass, its profiler and its folder."""
-
-    profiler: Profiler[Any]
-    done: Pass
-    path: Path
-
-    @classmethod
-    def of(cls, profiler: Profiler[Any], folder: RunFolder) -> _Pass:
-        """Begin a pass."""
-        return cls(profiler, Pass(profiler=profiler.name, start=utc_now()), folder.path / profiler.name)
-
-    def finish(self, run_folder: Path) -> None:
-        """Describe the pass once it has ended."""
-        self.done.options = {**self.profiler.record(), **self.done.options}
-        self.done.end = utc_now()
-        if self.path.is_dir():
-            remove_unfinished(self.path)
-            remove_access_of_others(self.path)
-            self.done.files = list_files(run_folder, self.path, self.profiler.kinds)
-
-
 def _steps_note(profiler: Profiler[Any], options: RunOptions) -> list[str]:
     """Say at once that --steps and --warmup are not followed; nothing where they have their defaults."""
     if not options.program or profiler.follows_steps or _has_default_steps(options):
@@ -259,7 +236,7 @@ def _execute(
     profiler: Profiler[Any],
     options: RunOptions,
     folder: RunFolder,
-    passes: dict[str, _Pass],
+    passes: dict[str, RecordedPass],
     scratch: Path,
     console: Console,
     signals: Signals,
@@ -275,7 +252,7 @@ def _execute(
     echo = is_program if options.echo is None else options.echo
     steps = None if is_program else options.first_profiled + options.profiled_steps(profiler.name)
     title = " ".join(options.program[:2]) if is_program else f"{options.model}, batch {options.batch_size}"
-    environment = {**os.environ, **_environment(options), **profiler.environment(path, scratch)}
+    environment = {**os.environ, **environment_of(options), **profiler.environment(path, scratch)}
     with PassProgress(console, f"{profiler.name}: {title}", steps, scratch) as progress:
 
         def on_tick() -> None:
@@ -293,21 +270,21 @@ def _execute(
     reports = read_reports(scratch)
     if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
-        _print(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
+        say(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
     for report in reports:
-        _merge_facts(folder.manifest, report.facts)
+        merge_facts(folder.manifest, report.facts)
     if is_program:
         for sentence in sorted({s for r in reports if isinstance(r, AttachedReport) for s in r.missing}):
-            _print(console, f"note: {profiler.name}: {sentence}")
+            say(console, f"note: {profiler.name}: {sentence}")
         assigned = assign_ranks(reports, {kind: one.path for kind, one in passes.items()})
         reports, done.note = assigned.reports, assigned.note
         if done.note:
-            _print(console, f"note: {profiler.name}: {done.note}")
+            say(console, f"note: {profiler.name}: {done.note}")
         for number, report in enumerate(assigned.separate, start=2):
-            other = _write_separate(folder.beside(number), report, passes)
-            _print(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
+            other = write_separate(folder.beside(number), report, passes)
+            say(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
     for kind, one in passes.items():
-        _describe_ranks(folder.manifest, one.done, kind, reports)
+        describe_ranks(folder.manifest, one.done, kind, reports)
         if one.done is done or one.done.ranks:
             write_rank_samples(scratch / GPU_SAMPLES, reports, one.path)
     ranks = 1 if is_program else options.world_size
@@ -330,24 +307,6 @@ def _execute(
     return bool(bad_input)
 
 
-def _write_separate(other: RunFolder, report: AttachedReport, passes: dict[str, _Pass]) -> RunFolder:
-    """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
-    written = []
-    for kind, one in passes.items():
-        if report.block(kind) is None:
-            continue
-        target = other.path / one.profiler.name
-        make_private(target)
-        move_files(report, kind, one.path, target)
-        done = msgspec.structs.replace(one.done, status="done", reason=None)
-        _describe_ranks(other.manifest, done, kind, [report])
-        _Pass(one.profiler, done, target).finish(other.path)
-        written.append(done)
-    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=written)
-    other.save()
-    return other
-
-
 def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: Path) -> list[str]:
     """The command of a pass: the user's program, a worker, or the launcher of several workers."""
     if options.program:
@@ -359,7 +318,7 @@ def _command(profiler: Profiler[Any], options: RunOptions, path: Path, scratch: 
     return python("-m", module, str(spec_path))
 
 
-def _environment(options: RunOptions) -> dict[str, str]:
+def environment_of(options: RunOptions) -> dict[str, str]:
     """Variables to add to the command's environment."""
     if options.program:
         # Makes srun pass on Ctrl-C at once, instead of printing the status of its tasks first.
@@ -371,49 +330,3 @@ def _environment(options: RunOptions) -> dict[str, str]:
         # torchrun's own default; set here, it prints no warning.
         extra["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     return extra
-
-
-def _describe_ranks(manifest: Manifest, done: Pass, kind: str, reports: list[RankReport]) -> None:
-    """Write into the manifest what the processes counted and measured in their block of this kind."""
-    blocks = [(report, report.block(kind)) for report in reports]
-    done.counted_steps = _common([block.counted_steps if block else None for _, block in blocks])
-    # A process that failed later may have recorded this block before.
-    done.ranks = [_recording(r, block) for r, block in blocks if block and (r.ok or kind == GpuProfiler.kind)]
-    if recorders := {block.recorder for _, block in blocks if block and block.recorder}:
-        done.options = {"recorder": "; ".join(sorted(recorders))}
-    if manifest.program and (size := _common([r.world_size for r in reports if r.ok])) is not None:
-        manifest.world_size = size
-
-
-def _recording(report: RankReport, block: BlockReport) -> RankRecording:
-    undisturbed = report.block(UNDISTURBED)
-    is_recorded = block.kind != UNDISTURBED
-    unlike = [undisturbed.unlike_step if undisturbed and is_recorded else None, block.unlike_step]
-    return RankRecording(
-        rank=report.rank,
-        host=report.host,
-        counted_steps=block.counted_steps,
-        warmed_up=block.warmed_up,
-        aligned=block.aligned,
-        note=block.note,
-        ended_after=block.ended_after,
-        undisturbed_step_ns=undisturbed.step_ns if undisturbed else None,
-        recorded_step_ns=block.step_ns if is_recorded else None,
-        unlike_step="; ".join(filter(None, unlike)) or None,
-    )
-
-
-def _common(values: list[int | None]) -> int | None:
-    """The value that all have in common, or None."""
-    return values[0] if values and all(v == values[0] for v in values) else None
-
-
-def _merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
-    """Copy a worker's facts into the manifest; GPUs arrive as plain objects."""
-    for key, value in facts.items():
-        if value is None:
-            continue
-        if key in OPTIONS:  # the default of an option, once it is known
-            setattr(manifest.workload, key, value)
-        elif key in Manifest.__struct_fields__:
-            setattr(manifest, key, msgspec.convert(value, list[Gpu]) if key == "gpu_devices" else value)

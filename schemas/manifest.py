@@ -127,6 +127,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Why it failed, in one sentence; None unless `status` is failed."""
     start: str
     end: str | None = None
+    trigger: str | None = None
+    """Why it was recorded, if the job is recorded again and again (`collect run --when`, --on-demand ...)."""
     command: list[str]
     """The arguments of `collect`. Here and in all other texts, secrets are replaced by `***`."""
     passes: list[Pass] = []

@@ -14,6 +14,7 @@ from typing import Any
 
 from .marks import mark
 from .recorder import AttachedRecorder
+from .watching import WatchingRecorder
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
 """Holds the settings as JSON: folder, work, steps, warmup, undisturbed and the profiler's options."""
@@ -68,7 +69,8 @@ def install() -> None:
     def start() -> None:
         mark(config, "killed")  # unless it comes to its end
         try:
-            AttachedRecorder(config).start()
+            recorder = WatchingRecorder if config.get("rules") else AttachedRecorder
+            recorder(config).start()
         except Exception:
             traceback.print_exc()
 

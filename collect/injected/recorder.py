@@ -60,6 +60,10 @@ class AttachedRecorder:
     def __init__(self, config: dict[str, Any]) -> None:
         """Take the settings; start() begins."""
         self.config = config
+        self.work = Path(config["work"])
+        """Where to leave reports for `collect`."""
+        self.folders: dict[str, str] = config["folders"]
+        """Where to write the files of each kind of block."""
         self.pid = os.getpid()
         self.start_s = time.time()
         self.job = Job()
@@ -284,9 +288,9 @@ class AttachedRecorder:
         self, kind: str, session: BlockSession, steps: list[tuple[int, int, int]], unfinished: int | None
     ) -> bool:
         """Write what a recorder recorded; return whether that is anything."""
-        if not Path(self.config["work"]).is_dir():
+        if not self.work.is_dir():
             return False  # `collect` has ended, and left this process behind
-        return session.write(Path(self.config["folders"][kind]), self.stem, steps, unfinished)
+        return session.write(Path(self.folders[kind]), self.stem, steps, unfinished)
 
     def _report_outcome(self, reason: str | None = None) -> None:
         """Report what was recorded so far, and with a `reason` what was not: fields of rank_reports.AttachedReport."""
@@ -322,7 +326,7 @@ class AttachedRecorder:
             **report,
         }
         with contextlib.suppress(OSError):
-            (Path(self.config["work"]) / name).write_text(json.dumps(report), encoding="utf-8")
+            (self.work / name).write_text(json.dumps(report), encoding="utf-8")
 
     def _fail(self, error: Exception) -> None:
         """Report why there is no trace; the program goes on as if it had not been recorded."""

@@ -125,6 +125,7 @@ class BlockProfiler(Profiler[Own]):
             "step_function": o.step_function,
             "max_events": o.max_events,
             "seconds": o.seconds,
+            "rules": o.rules,
         }
 
     def environment(self, folder: Path, scratch: Path) -> dict[str, str]:

@@ -1,0 +1,105 @@
+"""What a pass recorded of the ranks: written into the manifest once its processes have reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from collect.injected.blocks import UNDISTURBED
+from collect.profilers.base import Profiler, list_files
+from collect.profilers.gpu import GpuProfiler
+from collect.rank_reports import AttachedReport, BlockReport, RankReport
+from collect.ranks import move_files
+from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
+from schemas.manifest import Gpu, Manifest, Pass, RankRecording
+from schemas.workload import OPTIONS
+
+
+@dataclass
+class RecordedPass:
+    """A pass, its profiler and its folder."""
+
+    profiler: Profiler[Any]
+    done: Pass
+    path: Path
+
+    @classmethod
+    def of(cls, profiler: Profiler[Any], folder: RunFolder) -> RecordedPass:
+        """Begin a pass."""
+        return cls(profiler, Pass(profiler=profiler.name, start=utc_now()), folder.path / profiler.name)
+
+    def finish(self, run_folder: Path) -> None:
+        """Describe the pass once it has ended."""
+        self.done.options = {**self.profiler.record(), **self.done.options}
+        self.done.end = utc_now()
+        if self.path.is_dir():
+            remove_unfinished(self.path)
+            remove_access_of_others(self.path)
+            self.done.files = list_files(run_folder, self.path, self.profiler.kinds)
+
+
+def write_separate(other: RunFolder, report: AttachedReport, passes: dict[str, RecordedPass]) -> RunFolder:
+    """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
+    written = []
+    for kind, one in passes.items():
+        if report.block(kind) is None:
+            continue
+        target = other.path / one.profiler.name
+        make_private(target)
+        move_files(report, kind, one.path, target)
+        done = msgspec.structs.replace(one.done, status="done", reason=None)
+        describe_ranks(other.manifest, done, kind, [report])
+        RecordedPass(one.profiler, done, target).finish(other.path)
+        written.append(done)
+    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=written)
+    other.save()
+    return other
+
+
+def describe_ranks(manifest: Manifest, done: Pass, kind: str, reports: list[RankReport]) -> None:
+    """Write into the manifest what the processes counted and measured in their block of this kind."""
+    blocks = [(report, report.block(kind)) for report in reports]
+    done.counted_steps = _common([block.counted_steps if block else None for _, block in blocks])
+    # A process that failed later may have recorded this block before.
+    done.ranks = [_recording(r, block) for r, block in blocks if block and (r.ok or kind == GpuProfiler.kind)]
+    if recorders := {block.recorder for _, block in blocks if block and block.recorder}:
+        done.options = {"recorder": "; ".join(sorted(recorders))}
+    if manifest.program and (size := _common([r.world_size for r in reports if r.ok])) is not None:
+        manifest.world_size = size
+
+
+def _recording(report: RankReport, block: BlockReport) -> RankRecording:
+    undisturbed = report.block(UNDISTURBED)
+    is_recorded = block.kind != UNDISTURBED
+    unlike = [undisturbed.unlike_step if undisturbed and is_recorded else None, block.unlike_step]
+    return RankRecording(
+        rank=report.rank,
+        host=report.host,
+        counted_steps=block.counted_steps,
+        warmed_up=block.warmed_up,
+        aligned=block.aligned,
+        note=block.note,
+        ended_after=block.ended_after,
+        undisturbed_step_ns=undisturbed.step_ns if undisturbed else None,
+        recorded_step_ns=block.step_ns if is_recorded else None,
+        unlike_step="; ".join(filter(None, unlike)) or None,
+    )
+
+
+def _common(values: list[int | None]) -> int | None:
+    """The value that all have in common, or None."""
+    return values[0] if values and all(v == values[0] for v in values) else None
+
+
+def merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
+    """Copy a worker's facts into the manifest; GPUs arrive as plain objects."""
+    for key, value in facts.items():
+        if value is None:
+            continue
+        if key in OPTIONS:  # the default of an option, once it is known
+            setattr(manifest.workload, key, value)
+        elif key in Manifest.__struct_fields__:
+            setattr(manifest, key, msgspec.convert(value, list[Gpu]) if key == "gpu_devices" else value)

@@ -1,0 +1,255 @@
+"""`collect run --on-demand, --when, --slowest, --every, --at-step`: records a job of days again and again.
+
+The folder of the job has a run folder for each recording, named after what triggered it. collect/injected/watching.py
+records; each recording is described here once all of its processes have reported it. Never imports torch.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from collect.environment import describe_node
+from collect.failure import diagnose, os_failure, os_sentence
+from collect.gpu_sampler import sampling, write_rank_samples
+from collect.injected.blocks import FULL
+from collect.injected.watching import TRIGGER
+from collect.multi_node import reaches_nodes, slurm_job
+from collect.option_checks import resolve
+from collect.options import RunOptions
+from collect.profilers import make_profiler
+from collect.profilers.base import Profiler
+from collect.rank_reports import RankReport, read_reports
+from collect.ranks import assign_ranks
+from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts, write_separate
+from collect.run import (
+    GPU_SAMPLES,
+    INTERRUPTED,
+    LOG_NAME,
+    RunResult,
+    describe_workload,
+    environment_of,
+    say,
+    shell_code,
+)
+from collect.run_command import Signals, run_logged
+from collect.run_folder import RunFolder, make_private, run_id, utc_now
+from schemas.errors import InputError, ReportedError
+from schemas.manifest import Manifest
+
+LOOK_S = 0.5
+"""How often to look for recordings."""
+LATE_S = 30.0
+"""How long to wait for the other ranks of a recording once one has reported it."""
+
+
+class Began(msgspec.Struct):
+    """What a process notes when it begins a recording."""
+
+    reason: str
+    step_ns: int
+    when: float
+
+
+@dataclass
+class _Recording:
+    """A recording that processes have begun."""
+
+    work: Path
+    reason: str
+    step_ns: int
+    began_s: float
+    sampler: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def name(self) -> str:
+        return self.work.name.removeprefix("recording-")
+
+
+def trigger(folder: Path) -> None:
+    """Trigger a recording of a job that runs. Raises InputError."""
+    path = folder / TRIGGER
+    if not path.is_file():
+        raise InputError(f"{folder}: no job that `collect run --on-demand` records runs here")
+    try:
+        os.utime(path)
+    except OSError as e:
+        raise os_failure(e) from e
+
+
+def watch(options: RunOptions, command: list[str], console: Console, signals: Signals) -> RunResult:
+    """Run the program, and record it as its rules say. Raises InputError and MachineError before it is started."""
+    options = resolve(options)
+    if shutil.which(options.program[0]) is None:
+        raise InputError(f"the program {options.program[0]!r} is not on PATH or is not executable")
+    if options.job is None:
+        options = msgspec.structs.replace(options, job=slurm_job(os.environ))
+    output = Path(options.output).expanduser()
+    path = (output / options.job if options.job else output) / run_id(options)
+    try:
+        make_private(path)
+        if options.on_demand:
+            (path / TRIGGER).touch(mode=0o600)
+    except OSError as e:
+        raise os_failure(e, "--output: cannot write to ") from e
+    template = Manifest(run_id=path.name, start=utc_now(), command=command)
+    describe_workload(template, options)
+    describe_node(template)
+    profiler = make_profiler("torch", options)
+    shared = path.resolve() if reaches_nodes(options.program) else None
+    with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=shared, ignore_cleanup_errors=True) as scratch:
+        recordings = _Recordings(path, Path(scratch), options, profiler, template, console)
+        own = profiler.environment(path / profiler.name, Path(scratch))
+        environment = {**os.environ, **environment_of(options), **own}
+
+        def on_tick() -> None:
+            if options.on_demand and signal.SIGUSR2 in signals.for_program:
+                signals.for_program[:] = [n for n in signals.for_program if n != signal.SIGUSR2]
+                trigger(path)
+            recordings.update()
+
+        say(console, f"recording when triggered: {path}")
+        shown = None if options.echo is False else (1, 2)
+        code = run_logged(list(options.program), path / LOG_NAME, environment, signals, on_tick, shown, True)
+        recordings.end()
+    with suppress(OSError):
+        (path / TRIGGER).unlink()
+    reason = diagnose(code, [], {}, path, 1, program=True)
+    count = len(recordings.kept)
+    notes = (f"{count} recording{'' if count == 1 else 's'}" + ("" if count else ": nothing triggered one"),)
+    exit_code = INTERRUPTED if signals.count and code else shell_code(code)
+    return RunResult(path, exit_code, signals.reason if exit_code == INTERRUPTED else reason, notes, path)
+
+
+class _Recordings:
+    """Describes recordings as they end, and removes the oldest."""
+
+    def __init__(
+        self,
+        folder: Path,
+        scratch: Path,
+        options: RunOptions,
+        profiler: Profiler[Any],
+        template: Manifest,
+        console: Console,
+    ) -> None:
+        self.kept: list[tuple[_Recording, Path]] = []
+        """Recordings and their folders, in order."""
+        self._folder, self._scratch, self._options = folder, scratch, options
+        self._profiler, self._template, self._console = profiler, template, console
+        self._running: dict[Path, _Recording] = {}
+        self._looked_s = 0.0
+
+    def update(self) -> None:
+        """Describe the recordings that have ended."""
+        if time.monotonic() - self._looked_s < LOOK_S:
+            return
+        self._looked_s = time.monotonic()
+        self._find_new()
+        for recording in list(self._running.values()):
+            if self._is_complete(recording):
+                self._describe(recording)
+
+    def end(self) -> None:
+        """Describe what is left: the program has ended."""
+        self._find_new()
+        for recording in list(self._running.values()):
+            self._describe(recording)
+
+    def _find_new(self) -> None:
+        for work in self._scratch.glob("recording-*"):
+            began = _began(work) if work not in self._running else []
+            if began:
+                first = min(began, key=lambda b: b.when)
+                self._running[work] = recording = _Recording(work, first.reason, first.step_ns, first.when)
+                hz = self._options.gpu_samples if self._options.device != "cpu" else 0
+                recording.sampler.enter_context(sampling(work / GPU_SAMPLES, hz))
+
+    def _is_complete(self, recording: _Recording) -> bool:
+        """Whether all processes that began it have reported it, and all ranks of their job have begun it."""
+        ended = [r for r in read_reports(recording.work) if r.block(FULL) or not r.ok]
+        if not ended or time.time() - max(r.when for r in ended) > LATE_S:
+            return bool(ended)
+        expected = max([len(_began(recording.work)), *(r.world_size or 1 for r in ended)])
+        return len(ended) >= expected
+
+    def _describe(self, recording: _Recording) -> None:
+        """Write run.json of a recording. A failure is said, and the job goes on."""
+        del self._running[recording.work]
+        recording.sampler.close()
+        try:
+            path, reason = self._write(recording, read_reports(recording.work))
+            if reason:
+                shutil.rmtree(path, ignore_errors=True)
+                say(self._console, f"not recorded: {recording.name}: {reason}")
+            else:
+                say(self._console, f"recorded: {path} ({recording.reason})")
+                self.kept.append((recording, path))
+                self._remove_oldest()
+        except ReportedError as e:
+            say(self._console, f"note: {recording.name}: {e}")
+        except OSError as e:
+            say(self._console, f"note: {recording.name}: {os_sentence(e)}")
+        shutil.rmtree(recording.work, ignore_errors=True)
+
+    def _write(self, recording: _Recording, reports: list[RankReport]) -> tuple[Path, str | None]:
+        """Write run.json. Return the recording's folder, and why it has no ranks."""
+        path = self._folder / f"{self._folder.name}-{recording.name}"
+        job = f"{self._options.job}-{recording.name}" if self._options.job else None
+        manifest = msgspec.structs.replace(
+            self._template, run_id=path.name, job=job, start=utc_now(), trigger=recording.reason, passes=[]
+        )
+        folder = RunFolder(path, manifest, [])
+        passes = {one.kind: RecordedPass.of(one, folder) for one in [*self._profiler.other_passes(), self._profiler]}
+        for report in reports:
+            merge_facts(manifest, report.facts)
+        assigned = assign_ranks(reports, {kind: one.path for kind, one in passes.items()})
+        for number, report in enumerate(assigned.separate, start=2):
+            write_separate(folder.beside(number), report, passes)
+        failed = next((r.reason for r in assigned.reports if not r.ok), None)
+        for kind, one in passes.items():
+            describe_ranks(manifest, one.done, kind, assigned.reports)
+            if not one.done.ranks and kind != self._profiler.kind:
+                shutil.rmtree(one.path, ignore_errors=True)
+                continue
+            write_rank_samples(recording.work / GPU_SAMPLES, assigned.reports, one.path)
+            one.done.status, one.done.note = "done", assigned.note
+            one.finish(path)
+            manifest.passes.append(one.done)
+        manifest.status = "done"
+        folder.finish()
+        return path, None if manifest.passes[-1].ranks else failed or "no process reported it"
+
+    def _remove_oldest(self) -> None:
+        """Remove recordings that are too many; never that of a usual step."""
+        slow = [one for one in self.kept if one[0].step_ns]
+        if self._options.slowest and len(slow) > self._options.slowest:
+            self._remove(min(slow, key=lambda one: one[0].step_ns))
+        triggered = [one for one in self.kept if not one[0].name.startswith("usual-")]
+        for one in triggered[: -self._options.keep]:
+            self._remove(one)
+
+    def _remove(self, one: tuple[_Recording, Path]) -> None:
+        self.kept.remove(one)
+        for path in one[1].parent.glob(f"{one[1].name}*"):  # separate recordings, too
+            if path.name == one[1].name or path.name.removeprefix(f"{one[1].name}-").isdigit():
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _began(work: Path) -> list[Began]:
+    """What the processes of a recording noted as they began it."""
+    found = []
+    for path in work.glob("began-*"):
+        with suppress(OSError, msgspec.DecodeError):
+            found.append(msgspec.json.decode(path.read_bytes(), type=Began))
+    return found
