@@ -159,6 +159,8 @@ def _write_file(
     progress: Progress | None = None,
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
+    import pyarrow as pa
+
     names = DistinctTexts(folder / "names")
     result = FileResult(file, FileReport(), names, {})
     size = file_state(file.path).bytes
@@ -189,8 +191,6 @@ def _write_file(
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_impossible_work(file, result.written, result.report)
-    import pyarrow as pa
-
     pa.default_memory_pool().release_unused()  # else what the chunks took is added to what the derived tables take
     result.written |= write_derived(result.written, run_id, folder, mapper, full)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
