@@ -122,7 +122,7 @@ class Traces:
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
-        engine = self._engine(self.selection.grouped(by), query)
+        engine = self._engine(replace(self.selection.grouped(by), prefer=query.pass_for(texts)))
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
             from analyze.report.output_files import draw
@@ -321,11 +321,11 @@ class Traces:
             critical_path=critical_path,
         )
 
-    def _engine(self, selection: Selection, query: Query | None = None) -> Engine:
-        """Open an engine for one question, with the pass that a query prefers."""
+    def _engine(self, selection: Selection) -> Engine:
+        """Open an engine for one question."""
         from analyze.query.engine import Engine
 
-        return Engine(self.stores, replace(selection, prefer=query.prefer) if query else selection)
+        return Engine(self.stores, selection)
 
     def _find(self, name: str) -> Query:
         from analyze.query.query_files import find

@@ -11,6 +11,7 @@ from analyze.cli.shared_options import (
     Block,
     Filter,
     Format,
+    Group,
     Output,
     Params,
     Paths,
@@ -39,6 +40,7 @@ def pivot(
     where: Where = None,
     profiler: Profiler = None,
     block: Block = None,
+    group: Group = None,
     param: Params = None,
     format: Format = None,
     output: Output = None,
@@ -47,7 +49,7 @@ def pivot(
 ) -> None:
     """Show one column of a query as a pivot table. For example: models by batch sizes."""
     form = form_of(format, output)
-    params = parse_params(param or [])
+    params = parse_params(param or [], group=group)
     find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.
     laid_out = open_traces(paths, where, profiler, queries, block).pivot(
         name, rows, value, columns, agg, filter, params

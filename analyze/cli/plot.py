@@ -11,6 +11,7 @@ from analyze.cli import terminal
 from analyze.cli.shared_options import (
     BY,
     Block,
+    Group,
     Paths,
     Profiler,
     QueryFolders,
@@ -35,6 +36,7 @@ def plot(
     where: Where = None,
     profiler: Profiler = None,
     block: Block = None,
+    group: Group = None,
     param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Set a parameter of the query: k=v.")] = None,
     figure: Annotated[
         str | None, typer.Option("--figure", help="Override the query's default figure: 'bars x=total_ns y=name'.")
@@ -46,7 +48,7 @@ def plot(
     from analyze.plots.drawing import output_format
 
     output_format(output)
-    params = parse_params(param or [])
+    params = parse_params(param or [], group=group)
     find_query("plot", name, queries).bind(params)  # Report bad ones before anything is read.
     drawing = open_traces(paths, where, profiler, queries, block).plot(name, output, by, params, figure, title)
     terminal.note([drawing.note])

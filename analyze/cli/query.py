@@ -14,6 +14,7 @@ from analyze.cli.shared_options import (
     Block,
     Filter,
     Format,
+    Group,
     Limit,
     Output,
     Params,
@@ -49,6 +50,7 @@ def query(
     where: Where = None,
     profiler: Profiler = None,
     block: Block = None,
+    group: Group = None,
     param: Params = None,
     sort: Annotated[
         str | None,
@@ -78,15 +80,16 @@ def query(
     form = form_of(format, output)
     if name is None:
         asked = {
-            "--by": by, "--where": where, "--profiler": profiler, "--block": block, "--param": param, "--sort": sort,
-            "--limit": limit is not None, "--filter": filter, "--select": select, "--explain": explain,
+            "--by": by, "--where": where, "--profiler": profiler, "--block": block, "--group": group,
+            "--param": param, "--sort": sort, "--limit": limit is not None, "--filter": filter,
+            "--select": select, "--explain": explain,
         }  # fmt: skip
         if given := [option for option, value in asked.items() if value]:
             raise InputError(f"query: {given[0]} needs the name of a query; `analyze query` lists them")
         known = analyze.catalog(queries or ())
         listings.show(lambda: terminal.list_queries(known), lambda: listings.queries(known), form, output, wide)
         return
-    params = parse_params(param or [])
+    params = parse_params(param or [], group=group)
     question = find_query("query", name, queries)
     if explain:
         listings.show(

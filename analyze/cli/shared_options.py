@@ -90,6 +90,10 @@ Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", help="Set a parameter of the query: k=v.", autocompletion=completion.params),
 ]
+Group = Annotated[
+    str | None,
+    typer.Option("--group", help="What a row is, in queries with the parameter group: family, module, op ..."),
+]
 QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Also use the query files of this folder.")]
 Sort = Annotated[str | None, typer.Option("--sort", help="Sort by these columns; -name sorts in descending order.")]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Show at most this many rows.")]
@@ -164,9 +168,12 @@ def find_query(command: str, name: str, folders: list[Path] | None) -> Query:
         raise InputError(f"{e}; {missing}") from e
 
 
-def parse_params(texts: list[str], option: str = "--param") -> dict[str, str]:
-    """Parse parameters of the form name=value. Raises InputError that names the option."""
-    params = {}
+def parse_params(texts: list[str], option: str = "--param", group: str | None = None) -> dict[str, str]:
+    """Parse parameters of the form name=value. Raises InputError that names the option.
+
+    `group`: the parameter `group`, from an option of its own.
+    """
+    params = {} if group is None else {"group": group}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:

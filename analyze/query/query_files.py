@@ -13,6 +13,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
     -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
     --                                    for questions about time.
+    -- @pass torch group=op|module       The same, for choices of a parameter.
     -- @disturbed waits                   What in its answer the profiler makes longer; a note says so where the
     --                                    profiler's share is not known (`analyze.query.profiler_share`).
     -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
@@ -37,7 +38,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +55,7 @@ PASSES = (*TIMING, "all")
 
 _TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
+_PASS_OF_CHOICES = re.compile(r"(\w+)\s+(\w+)=(\S+)")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
@@ -180,6 +182,8 @@ class Query:
     """The profiler whose pass it is best asked of, or all."""
     disturbed: str = ""
     """What in its answer the profiler makes longer; empty for nothing."""
+    choices_prefer: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """The same for a parameter's choice, which precedes it."""
     main: tuple[str, ...] = ()
     """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
@@ -213,6 +217,10 @@ class Query:
         """
         per = next((p.choices for p in self.params if p.name == "per"), ())
         own = [b for b in by if b in per and b not in RUN_COLUMNS]
+        groups = next((p.choices for p in self.params if p.name == "group"), ())
+        for name in by:
+            if name in groups and name not in (*own, *RUN_COLUMNS):
+                raise InputError(f"--by {name}: groups runs and ranks; what a row is says --group {name}")
         if len(own) > 1:
             raise InputError(f"--by {','.join(own)}: {self.name} tells one of them apart")
         return tuple(b for b in by if b not in own), {**params, **({"per": own[0]} if own else {})}
@@ -222,6 +230,11 @@ class Query:
         for name, value in choices.items():
             text = text.replace("{" + name + "}", value)
         return text
+
+    def pass_for(self, params: Mapping[str, str]) -> str | None:
+        """Return the profiler whose pass it is best asked of with these parameters, or all."""
+        found = (self.choices_prefer[given] for given in params.items() if given in self.choices_prefer)
+        return next(found, self.prefer)
 
     def used(self, choices: dict[str, str]) -> tuple[str, ...]:
         """The blocks that it uses with these choices."""
@@ -248,6 +261,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         head.append(line[2:].removeprefix(" ").rstrip())
     prose, params, columns, needs, plot = [], [], list(columns), "", ""
     prefer, disturbed = None, ""
+    choices_prefer: dict[tuple[str, str], str] = {}
     uses: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
     drills: tuple[Drill, ...] = ()
@@ -267,6 +281,8 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             main += names_of(tag.group(2))
         elif tag.group(1) == "pass" and tag.group(2) in PASSES:
             prefer = tag.group(2)
+        elif tag.group(1) == "pass" and (m := _PASS_OF_CHOICES.fullmatch(tag.group(2))) and m[1] in PASSES:
+            choices_prefer |= {(m[2], choice): m[1] for choice in m[3].split("|")}
         elif tag.group(1) == "use":
             uses += names_of(tag.group(2))
         elif tag.group(1) == "drill" and (m := _DRILL.fullmatch(tag.group(2))):
@@ -300,6 +316,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         uses=uses,
         needs=needs,
         prefer=prefer,
+        choices_prefer=choices_prefer,
         disturbed=disturbed,
         main=main,
         plot=plot,

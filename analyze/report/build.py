@@ -84,19 +84,19 @@ class Report:
             self._answers[key] = self._run(find(name), given, by)
         return self._answers[key]
 
-    def _engine_of(self, query: Query, by: tuple[str, ...]) -> Engine:
+    def _engine_of(self, query: Query, params: Mapping[str, str], by: tuple[str, ...]) -> Engine:
         selection = self.selection
         if by and self.engine.run_ids:
             # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
             selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
         if self.engine.note:  # otherwise no pass is excluded, whichever a query prefers
-            selection = replace(selection, prefer=query.prefer)
+            selection = replace(selection, prefer=query.pass_for(params))
         if selection not in self._engines:
             self._engines[selection] = Engine(self.stores, selection)
         return self._engines[selection]
 
     def _run(self, query: Query, params: dict[str, str], by: tuple[str, ...]) -> Rows:
-        engine = self._engine_of(query, by)
+        engine = self._engine_of(query, params, by)
         if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))
@@ -119,7 +119,9 @@ class Report:
             return None
         text = declaration.get("figure", query.plot)
         text = re.sub(r"\bBY\b", ",".join(by), text)
-        own_block = query.prefer == "gpu" and self._engine_of(query, by).run_ids != self.engine.run_ids
+        own_block = (
+            query.pass_for(params) == "gpu" and self._engine_of(query, params, by).run_ids != self.engine.run_ids
+        )
         part = Part(
             heading(declaration) + (" (GPU-only block)" if own_block else ""),
             query.description,

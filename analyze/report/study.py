@@ -105,7 +105,10 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.StudyPart, query: Query | None) -> None:
         """Fill in figure and table of a part."""
-        engine = Engine(self.stores, replace(self._selected(declaration), prefer=query.prefer if query else None))
+        engine = Engine(
+            self.stores,
+            replace(self._selected(declaration), prefer=query.pass_for(declaration.texts) if query else None),
+        )
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )

@@ -18,6 +18,50 @@ SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
 FROM gpu_summary
 WHERE NOT starts_with(name, '[') AND (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels);
 
+-- @view kernels_by_name  a row is a kernel name on a rank.
+-- @columns run_group
+-- @column name text                  Kernel name.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+CREATE VIEW kernels_by_name AS
+SELECT run_group, kernel_names.name AS name, calls, total_ns, min_ns, max_ns
+FROM kernel_sums JOIN kernel_names USING (run_id, name);
+
+-- @view kernels_by_short_name  a row is a kernel name on a rank.
+-- @columns run_group
+-- @column short_name text            Short name of the kernel.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+CREATE VIEW kernels_by_short_name AS
+SELECT run_group, kernel_names.short_name AS short_name, calls, total_ns, min_ns, max_ns
+FROM kernel_sums JOIN kernel_names USING (run_id, name);
+
+-- @view kernels_by_family  a row is a kernel name on a rank.
+-- @columns run_group
+-- @column family text                Family.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+CREATE VIEW kernels_by_family AS
+SELECT run_group, kernel_names.family AS family, calls, total_ns, min_ns, max_ns
+FROM kernel_sums JOIN kernel_names USING (run_id, name);
+
+-- @view kernels_by_algorithm  a row is a kernel name on a rank.
+-- @columns run_group
+-- @column algorithm text             Algorithm of a convolution.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+CREATE VIEW kernels_by_algorithm AS
+SELECT run_group, kernel_names.algorithm AS algorithm, calls, total_ns, min_ns, max_ns
+FROM kernel_sums JOIN kernel_names USING (run_id, name);
+
 -- @view run_kernel_time  a row is a run with kernels.
 -- @columns run_id
 -- @column ns ns                   Sum of their durations.

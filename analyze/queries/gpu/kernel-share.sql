@@ -3,8 +3,11 @@
 -- Durations are summed over all ranks and devices: concurrent kernels count twice, as in key_averages() and `nsys
 -- stats`. kernel_time_pct is the share of the time of all kernels; gpu_time_pct is the share of the time of kernels,
 -- memcpys and memsets (nvprof's Time(%)).
--- @param group name|short_name|family|algorithm = name   What a row is.
--- @column {group} text            Kernel name, or what the name says it is (schemas/kernel_rules.toml).
+-- By op, module and line, kernels of the backward pass count where their forward operator ran: its outermost operator,
+-- its innermost nn.Module, the innermost function of the program. Modules and lines need Python stacks.
+-- @param group name|short_name|family|algorithm|op|module|line|device|stream = name   What a row is.
+-- @column {group} text            Kernel name; what it says the kernel is (schemas/kernel_rules.toml); where the kernel
+--                                 is from; where it ran.
 -- @column calls count             Launches that ran.
 -- @column total_ns ns             Sum of durations.
 -- @column avg_ns ns               Mean duration.
@@ -14,19 +17,20 @@
 -- @column gpu_time_pct %          Share of GPU time: kernels, memcpys and memsets.
 -- @main {group}, calls, total_ns, avg_ns, kernel_time_pct
 -- @order total_ns DESC, {group}
--- @use arithmetic, time_sums
+-- @use arithmetic, time_sums, work_places
 -- @needs kernels, or sums of kernels (nvprof)
 -- @pass gpu
+-- @pass torch group=op|module|line
 -- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15
 -- @drill name kernel-by-phase name={name}
 -- @drill short_name kernel-by-phase group=short_name short_name={short_name}
 -- @drill family kernel-durations family={family}
 WITH grouped AS (
     SELECT
-        run_group, kernel_names.{group} AS {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,
-        min(min_ns) AS min_ns, max(max_ns) AS max_ns
-    FROM kernel_sums JOIN kernel_names USING (run_id, name)
-    GROUP BY run_group, kernel_names.{group}
+        run_group, {group}, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns, min(min_ns) AS min_ns,
+        max(max_ns) AS max_ns
+    FROM kernels_by_{group}
+    GROUP BY run_group, {group}
 )
 SELECT
     g.run_group, {group}, calls, total_ns, total_ns::DOUBLE / calls AS avg_ns, min_ns, max_ns,

@@ -2,8 +2,9 @@
 --
 -- The projection of a range is from the start of the first to the end of the last GPU operation whose launch call lies
 -- inside the range, on the thread of the range: the definition of `nsys stats -r nvtx_gpu_proj_sum`. The CPU columns
--- are those of nvtx_sum. Nested ranges each count in full. Work launched by another thread (PyTorch's backward pass,
--- DataParallel's replicas) is not included; `phases` counts it.
+-- are those of nvtx_sum. Nested ranges each count in full. The projection has no work launched by another thread
+-- (PyTorch's backward pass, DataParallel's replicas); `phases` counts it. gpu_ns also has the work of the backward pass
+-- of the operators in the range, which sequence numbers link (torch.profiler).
 -- @column name text               Range, prefixed with its domain (NCCL:ncclBroadcast) unless that is the default one.
 -- @column style text              PushPop or StartEnd; a record_function counts as PushPop.
 -- @column instances count         Ranges with this name.
@@ -19,9 +20,11 @@
 -- @column proj_min_ns ns          Shortest.
 -- @column proj_max_ns ns          Longest.
 -- @column gpu_ops count           Launches in them with recorded GPU work (a CUDA graph is one).
--- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops
+-- @column gpu_ns ns               Sum of durations of the GPU work that they launched, and of its backward pass.
+-- @column backward_ns ns          The part of it in the backward pass, launched outside of the ranges.
+-- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops, gpu_ns, backward_ns
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
--- @use arithmetic
+-- @use arithmetic, work_places
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @plot bars y=name x=total_ns label=range_time_pct
@@ -55,9 +58,14 @@ threads AS (
 calls AS (
     SELECT
         run_id, rank, call_tid AS tid, correlation_id, call_start_ns AS start_ns, call_start_ns + call_dur_ns AS end_ns,
-        start_ns AS first_ns, start_ns + dur_ns AS last_ns
+        start_ns AS first_ns, start_ns + dur_ns AS last_ns, dur_ns AS work_ns, true AS own
     FROM gpu_work
     WHERE call_start_ns IS NOT NULL
+    UNION ALL
+    SELECT
+        run_id, rank, place_tid, correlation_id, place_ns, place_ns, start_ns, start_ns + dur_ns, dur_ns, false
+    FROM forward_work
+    WHERE backward
 ),
 call_cells AS (
     SELECT *, start_ns - origin_ns AS offset_ns, unnest(levels) AS level
@@ -67,14 +75,20 @@ call_cells AS (
     WHERE start_ns >= origin_ns
 ),
 launched AS (
-    SELECT range_id, correlation_id, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    SELECT
+        range_id, correlation_id, bool_or(own) AS own, min(first_ns) FILTER (own) AS first_ns,
+        max(last_ns) FILTER (own) AS last_ns, coalesce(sum(work_ns) FILTER (own), sum(work_ns)) AS work_ns
     FROM call_cells c
     JOIN range_cells r ON r.track = c.track AND r.level = c.level AND r.cell = c.offset_ns >> c.level
     WHERE r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
     GROUP BY range_id, correlation_id
 ),
 projected AS (
-    SELECT range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) AS gpu_ops FROM launched GROUP BY range_id
+    SELECT
+        range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) FILTER (own) AS gpu_ops, sum(work_ns) AS gpu_ns,
+        sum(work_ns) FILTER (NOT own) AS backward_ns
+    FROM launched
+    GROUP BY range_id
 )
 SELECT
     run_group, name, style, count(*) AS instances, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
@@ -83,6 +97,7 @@ SELECT
     count(proj_ns) AS proj_instances,
     sum(dur_ns) FILTER (proj_ns IS NOT NULL)::BIGINT AS proj_range_ns,
     sum(proj_ns)::BIGINT AS proj_total_ns, avg(proj_ns) AS proj_avg_ns, min(proj_ns) AS proj_min_ns,
-    max(proj_ns) AS proj_max_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops
+    max(proj_ns) AS proj_max_ns, coalesce(sum(gpu_ops), 0)::BIGINT AS gpu_ops,
+    coalesce(sum(gpu_ns), 0)::BIGINT AS gpu_ns, coalesce(sum(backward_ns), 0)::BIGINT AS backward_ns
 FROM user_ranges LEFT JOIN projected USING (range_id)
 GROUP BY run_group, name, style

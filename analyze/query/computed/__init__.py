@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from analyze.query.computed import api_roles, device_peaks, source_times, workload_keys
+from analyze.query.computed import api_roles, device_peaks, program_lines, source_times, workload_keys
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,6 +31,7 @@ COMPUTED = (
     Computed("api_roles", api_roles.DECLARATION, api_roles.create, ("cuda_calls",)),
     Computed("device_peaks", device_peaks.DECLARATION, device_peaks.create),
     Computed("known_devices", device_peaks.KNOWN_DECLARATION, device_peaks.create_known),
+    Computed("program_lines", program_lines.DECLARATION, program_lines.create, ("ranges",)),
     Computed("source_times", source_times.DECLARATION, source_times.create, ("gpu_work", "ranges")),
     Computed("workload_keys", workload_keys.DECLARATION, workload_keys.create),
 )

@@ -1,0 +1,170 @@
+-- Which module, source line and operator of the forward pass GPU work belongs to: work of the backward pass to those of
+-- the operator whose gradient it computes.
+--
+-- A node of autograd's backward pass has the sequence number of the operator that made it: of the operators with that
+-- number that began before the node, the last one. Modules and lines need Python stacks.
+-- @use intervals, launches, program_lines
+
+-- @table backward_nodes  a row is a node of the backward pass whose forward operator is known.
+-- @columns run_id, rank, tid, start_ns
+-- @column forward_tid id          Thread of the forward operator.
+-- @column forward_ns ns           Its start.
+CREATE TABLE backward_nodes AS
+WITH _nodes AS (
+    SELECT run_id, rank, tid, start_ns, sequence_number
+    FROM cpu_ops
+    WHERE sequence_number >= 0 AND starts_with(name, 'autograd::engine::evaluate_function')
+),
+_makers AS (
+    SELECT run_id, rank, tid, start_ns, sequence_number
+    FROM cpu_ops SEMI JOIN _nodes USING (run_id, rank, sequence_number)
+    -- The operators of the backward pass have the sequence number, too, and the thread of their forward one.
+    WHERE coalesce(fwd_thread, 0) = 0 AND NOT starts_with(name, 'autograd::engine')
+)
+SELECT n.run_id, n.rank, n.tid, n.start_ns, m.tid AS forward_tid, m.start_ns AS forward_ns
+FROM _nodes n
+ASOF JOIN _makers m
+    ON m.run_id = n.run_id AND m.rank = n.rank AND m.sequence_number = n.sequence_number AND m.start_ns <= n.start_ns;
+
+-- @view forward_work  a row is a kernel, memcpy or memset with the place of the forward pass that it belongs to.
+-- @column * of work_origins
+-- @column backward bool           Whether it is work of the backward pass whose forward operator is known.
+-- @column place_tid id            Thread of the forward operator; of other work, from_tid.
+-- @column place_ns ns             Start of the forward operator; of other work, from_ns.
+CREATE VIEW forward_work AS
+SELECT
+    w.*, b.forward_ns IS NOT NULL AS backward, coalesce(b.forward_tid, w.from_tid) AS place_tid,
+    coalesce(b.forward_ns, w.from_ns) AS place_ns
+FROM work_origins w
+LEFT JOIN backward_nodes b
+    ON b.run_id = w.run_id AND b.rank = w.rank AND b.tid = w.from_tid AND b.start_ns = w.outer_start_ns;
+
+-- @table work_threads  a row is a thread that launches work: a number is faster to join than run, rank and thread.
+-- @columns track, run_id, rank, tid
+CREATE TABLE work_threads AS
+SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, *
+FROM (SELECT DISTINCT run_id, rank, place_tid AS tid FROM forward_work);
+
+-- @view kernel_places  a row is a kernel with its thread and place of the forward pass, as a point in time.
+-- @columns track, run_group, dur_ns
+-- @column at_ns ns                Its place.
+CREATE VIEW kernel_places AS
+SELECT t.track, f.run_group, f.dur_ns, f.place_ns AS at_ns
+FROM forward_work f
+JOIN work_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
+WHERE f.kind = 'kernel';
+
+-- @view outer_operators  a row is an operator that no other operator of its thread contains.
+-- @columns track
+-- @column name text               Operator.
+-- @columns start_ns, end_ns
+CREATE VIEW outer_operators AS
+SELECT t.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns
+FROM cpu_ops o
+JOIN work_threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid
+WHERE o.dur_ns > 0
+QUALIFY o.start_ns >= coalesce(
+    max(o.start_ns + o.dur_ns) OVER (
+        PARTITION BY t.track ORDER BY o.start_ns, o.dur_ns DESC, o.name ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ),
+    o.start_ns
+);
+
+-- @view module_calls  a row is a call of an nn.Module.
+-- @columns track
+-- @column name text               Module.
+-- @columns start_ns, end_ns
+CREATE VIEW module_calls AS
+SELECT t.track, substr(r.name, 12) AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
+FROM ranges r
+JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
+WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ');
+
+-- @view line_calls  a row is a call of a function of the program.
+-- @columns track
+-- @column name text               Its line (program_lines).
+-- @columns start_ns, end_ns
+CREATE VIEW line_calls AS
+SELECT t.track, p.line AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
+FROM ranges r
+JOIN program_lines p USING (name)
+JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
+WHERE r.origin = 'python_function';
+
+-- @view innermost_modules  a row is a stretch of a thread with its innermost module.
+-- @columns track
+-- @column name text               Module.
+-- @columns start_ns, end_ns
+CREATE VIEW innermost_modules AS SELECT * FROM intervals_innermost('module_calls');
+
+-- @view innermost_lines  a row is a stretch of a thread with its innermost function of the program.
+-- @columns track
+-- @column name text               Its line.
+-- @columns start_ns, end_ns
+CREATE VIEW innermost_lines AS SELECT * FROM intervals_innermost('line_calls');
+
+-- @view kernels_by_op  a row is a kernel with the outermost operator of the forward pass that it belongs to.
+-- @columns run_group
+-- @column op text                 Operator.
+-- @column calls count             1.
+-- @column total_ns ns             Duration.
+-- @column min_ns ns               Duration.
+-- @column max_ns ns               Duration.
+CREATE VIEW kernels_by_op AS
+SELECT
+    run_group, coalesce(inside.name, '(no operator)') AS op, 1 AS calls,
+    dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
+FROM points_in_intervals('kernel_places', 'outer_operators');
+
+-- @view kernels_by_module  a row is a kernel with the innermost module that it belongs to.
+-- @columns run_group
+-- @column module text             Module.
+-- @column calls count             1.
+-- @column total_ns ns             Duration.
+-- @column min_ns ns               Duration.
+-- @column max_ns ns               Duration.
+CREATE VIEW kernels_by_module AS
+SELECT
+    run_group, coalesce(inside.name, '(no module)') AS module, 1 AS calls,
+    dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
+FROM points_in_intervals('kernel_places', 'innermost_modules');
+
+-- @view kernels_by_line  a row is a kernel with the source line that it belongs to.
+-- @columns run_group
+-- @column line text               Line of the innermost function of the program: train.py:42 in train_step.
+-- @column calls count             1.
+-- @column total_ns ns             Duration.
+-- @column min_ns ns               Duration.
+-- @column max_ns ns               Duration.
+CREATE VIEW kernels_by_line AS
+SELECT
+    run_group, coalesce(inside.name, '(no line)') AS line, 1 AS calls,
+    dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
+FROM points_in_intervals('kernel_places', 'innermost_lines');
+
+-- @view kernels_by_device  a row is a kernel with its GPU.
+-- @columns run_group
+-- @column device text             Rank and GPU.
+-- @column calls count             1.
+-- @column total_ns ns             Duration.
+-- @column min_ns ns               Duration.
+-- @column max_ns ns               Duration.
+CREATE VIEW kernels_by_device AS
+SELECT
+    run_group, format('rank {} GPU {}', rank, coalesce(device::VARCHAR, '?')) AS device, 1 AS calls,
+    dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
+FROM kernels;
+
+-- @view kernels_by_stream  a row is a kernel with its stream.
+-- @columns run_group
+-- @column stream text             Rank, GPU and CUDA stream.
+-- @column calls count             1.
+-- @column total_ns ns             Duration.
+-- @column min_ns ns               Duration.
+-- @column max_ns ns               Duration.
+CREATE VIEW kernels_by_stream AS
+SELECT
+    run_group,
+    format('rank {} GPU {} stream {}', rank, coalesce(device::VARCHAR, '?'), coalesce(stream::VARCHAR, '?')) AS stream,
+    1 AS calls, dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
+FROM kernels;
