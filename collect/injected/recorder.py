@@ -153,7 +153,9 @@ class AttachedRecorder:
         call_at_multiprocessing_exit(self._at_exit)
         with self.program_profilers.ignore():
             start = open_gpu_session if kind == GPU else Session
-            return start(self.config, step, warms_up, whole)
+            session = start(self.config, step, warms_up, whole)
+        session.ignore = self.program_profilers.ignore
+        return session
 
     def _yield_to_program(self) -> None:
         """Stop before the program starts a profiler of its own; once steps were recorded, that ends the recording."""

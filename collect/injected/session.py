@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,8 @@ class BlockSession:
     """The package that records, and its version."""
     has_open_step = False
     """Whether a range of a step is open."""
+    ignore: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Starts of torch profilers inside this block are not the program's."""
     _bounds: Bounds | None = None
 
     def end_warmup(self) -> None:
@@ -105,15 +109,21 @@ class Session(BlockSession):
             "with_flops": config["flops"],
             **threads,
         }
-        self.profile = profile(
-            activities=activities,
-            schedule=lambda n: ProfilerAction.WARMUP if warms_up and n <= step else ProfilerAction.RECORD,
-            **({} if gpu_only else options),
-        )
-        self.profile.step_num = step
-        # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
-        self.profile.record_steps = False
-        self.profile.start()
+
+        def start_profile() -> Any:
+            started = profile(
+                activities=activities,
+                schedule=lambda n: ProfilerAction.WARMUP if warms_up and n <= step else ProfilerAction.RECORD,
+                **({} if gpu_only else options),
+            )
+            started.step_num = step
+            # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
+            started.record_steps = False
+            started.start()
+            return started
+
+        self._start_profile = start_profile
+        self.profile = start_profile()
         self._stacks = config["stacks"] and not gpu_only
         self._limits = (config["max_events"] or MAX_EVENTS[whole], config["seconds"])
         if not warms_up:
@@ -122,32 +132,36 @@ class Session(BlockSession):
     def _start_bounds(self) -> None:
         max_events, seconds = self._limits
         if seconds:
-            self._bounds = Bounds(max_events, seconds, self._stacks, self._on_bound, lambda: self._toggle(True))
+            self._bounds = Bounds(max_events, seconds, self._stacks, self._on_bound, self._begin_anew)
 
     def _on_bound(self) -> None:
         """Stop collecting, without freeing what running operators still write to. Called in a thread of its own."""
         if self._thread is None:
-            self._toggle(False)
+            self._pause()
         elif self._thread == threading.main_thread().ident:
             # The profiler belongs to one thread; the main thread runs this as soon as it runs Python code.
             self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._pause)
             ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
 
     def _pause(self, _: Any = None) -> int:
-        self._toggle(False)
-        return 0
-
-    def _toggle(self, enable: bool) -> None:
         from torch.profiler import ProfilerActivity
 
         if toggle := find("torch.autograd.profiler.profile.toggle_collection_dynamic"):
             # All kinds, whether recorded or not: torch warns of fewer.
             kinds = (getattr(ProfilerActivity, name, None) for name in ("CPU", "CUDA", "XPU"))
-            toggle(self.profile.profiler, enable, [kind for kind in kinds if kind is not None])
-        elif not enable and (clear := find("torch._C._autograd._clear_callbacks")):  # before torch 2.5
+            toggle(self.profile.profiler, False, [kind for kind in kinds if kind is not None])
+        elif clear := find("torch._C._autograd._clear_callbacks"):  # before torch 2.5
             clear()
-        if self._stacks and not enable:
+        if self._stacks:
             sys.setprofile(None)
+        return 0
+
+    def _begin_anew(self) -> None:
+        """Drop what was recorded before the bound, and record again. Called at the first call of a module."""
+        if self._thread in (None, threading.get_ident()):
+            self.profile.stop()
+            with self.ignore():
+                self.profile = self._start_profile()
 
     def next_step(self) -> None:
         """End the current step's range and open the next one's."""

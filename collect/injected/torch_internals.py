@@ -1,6 +1,7 @@
 """The internals of torch that the recorder uses or replaces, looked up in one place.
 
-Tried with torch 2.15.0. `collect doctor` says which ones another version lacks, and what follows.
+Tried with torch 2.3.1, 2.6.0, 2.11.0, 2.13.0 and 2.15.0. `collect doctor` says which ones another version lacks, and
+what follows.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ INTERNALS = {
     "torch._C._cuda_hasPrimaryContext": "only the current GPU is idle at the ends of a block of steps",
     "torch._C._demangle": "kernels of a GPU-only recording have mangled names",
     "torch._C._profiler._ExperimentalConfig": "operators of one thread only are recorded",
-    "torch.autograd.profiler.profile.toggle_collection_dynamic": "a recording that a bound ended does not go on",
+    "torch.autograd.profiler.profile.toggle_collection_dynamic": "the end of a long recording clears all callbacks",
 }
 """Each internal, and what follows if this version of torch lacks it."""
 

@@ -45,7 +45,8 @@ def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
     assert rank.ended_after in ("about 60,000 events (--max-events)", "1 s (--seconds)")
     assert f"the recording ended after {rank.ended_after}; the program ran on" in ran.stderr
     called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
-    assert called.count("aten::zeros") == 1 and not called.count("aten::ones")
+    # What was recorded before the first call of a module is dropped where a bound had ended it.
+    assert not called.count("aten::zeros") and not called.count("aten::ones")
     assert 0 < called.count("aten::linear") < 20_000
     # The trace has what the averages would take a minute to add up.
     assert len(called) < 50_000 or not (ran.folder / "torch/rank-0.key_averages.csv").exists()
