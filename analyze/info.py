@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 _FEW = 3
 """So many runs are described one by one; more are rows of a table."""
-_PROFILERS = {"torch": "torch.profiler", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof"}
+_PROFILERS = {
+    "torch": "torch.profiler", "gpu": "GPU only", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof",
+}  # fmt: skip
 _VERSIONS = (
     ("PyTorch", "torch_version"),
     ("CUDA", "cuda_version"),

@@ -21,7 +21,7 @@ EVENT_TABLES = (
         "runs",
         "a run: one workload under one profiler",
         ("workload_id", "string", "", "the collect run; passes under several profilers share it"),
-        ("profiler", "string", "", "torch, nsys, ncu, nvprof or none"),
+        ("profiler", "string", "", "torch, gpu (the GPU-only block), nsys, ncu, nvprof or none"),
         *((c.name, c.type, c.unit, c.doc) for c in WORKLOAD_COLUMNS),
         ("gpu_name", "string", "", "GPU name"),
         ("compute_capability", "string", "", "of the GPU, e.g. 9.0"),

@@ -286,3 +286,14 @@ def test_no_answer_mixes_the_blocks(pair: Path, tmp_path: Path) -> None:
         traces.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "time is that of the GPU-only block" in page and "(GPU-only block)</h3>" in page
+
+
+def test_a_sharded_ingest_finds_the_twins(pair: Path, tmp_path: Path) -> None:
+    """A shard does not read the full block of its GPU-only block: the twins are found when they are asked for."""
+    whole, store = tmp_path / "whole", tmp_path / "store"
+    analyze.ingest(pair, store=whole)
+    for shard in ("0/2", "1/2"):
+        analyze.ingest(pair, store=store, shard=shard)
+    analyze.commit(store)
+    statement = "SELECT * FROM gpu_work WHERE run_id LIKE '%.gpu' ORDER BY ALL"
+    assert rows(store, statement) == rows(whole, statement) != []

@@ -141,7 +141,7 @@ def _agree(a: Ints, b: Ints) -> int:
 
 def _myers(a: list[int], b: list[int]) -> list[tuple[int, int]]:
     """Return the pairs of places of a longest common subsequence; none if it needs more than MOST_EDITS edits."""
-    if not a or not b:
+    if not a or not b or abs(len(a) - len(b)) > MOST_EDITS:
         return []
     furthest = {1: 0}
     history: list[dict[int, int]] = []
