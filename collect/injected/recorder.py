@@ -245,7 +245,11 @@ class AttachedRecorder:
             # Ctrl-C may arrive twice, from srun and from `collect`: it must not interrupt writing.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         self.steps.end_of_program()
-        if self.finished:
+        self.end()
+
+    def end(self) -> None:
+        """End the recording, unless it has ended."""
+        if self._inactive:
             return
         try:
             self._end()
@@ -275,6 +279,10 @@ class AttachedRecorder:
         elif self.step_function and self.config["kind"] != UNDISTURBED:
             self._report({"reason": f"--step-function: the program never called {self.step_function}"})
 
+    @property
+    def _step_name(self) -> str:
+        return f"calls of {self.step_function}" if self.step_function else "optimizer steps"
+
     def _too_few_steps(self, needed: int) -> str:
         config = self.config
         options = f"--warmup is {config['warmup']}"
@@ -282,8 +290,7 @@ class AttachedRecorder:
             options += f", --undisturbed {config['undisturbed']}"
         if config["gpu_steps"] and uses_cuda():
             options += f", --gpu-steps {config['gpu_steps']}"
-        kind = f"calls of {self.step_function}" if self.step_function else "optimizer steps"
-        took = f"it took {self.done_steps} {kind}, and {options}: it needs {needed} or more"
+        took = f"it took {self.done_steps} {self._step_name}, and {options}: it needs {needed} or more"
         return f"the program ended before the profiled steps: {took}"
 
     def _write(

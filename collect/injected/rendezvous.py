@@ -24,8 +24,7 @@ def wait_for_ranks(barrier: str, timeout_s: float = TIMEOUT_S) -> str | None:
     if group is None:
         return "there was no process group in which the ranks could wait for each other"
     world_size = group.get_world_size()
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-    key = f"tracequarry/{attempt}/{barrier}"
+    key = _key(barrier)
     try:
         store = group.distributed_c10d._get_default_store()
         if store.add(key, 1) == world_size:
@@ -41,3 +40,28 @@ def wait_for_ranks(barrier: str, timeout_s: float = TIMEOUT_S) -> str | None:
     except Exception as e:
         message = next(iter(str(e).splitlines()), "")[:200]
         return f"the ranks could not wait for each other: {type(e).__name__}: {message}"
+
+
+def value_of_rank_0(name: str, value: str, timeout_s: float = TIMEOUT_S) -> str | None:
+    """Return what rank 0 passed as `value` under `name`, which is used once; None if it does not within the time."""
+    group = process_group()
+    if group is None:
+        return None
+    try:
+        store = group.distributed_c10d._get_default_store()
+        if group.get_rank() == 0:
+            store.set(_key(name), value)
+            return value
+        end = time.monotonic() + timeout_s
+        while time.monotonic() < end:
+            if store.check([_key(name)]):
+                found: str = store.get(_key(name)).decode()
+                return found
+            time.sleep(0.01)
+    except Exception:
+        pass
+    return None
+
+
+def _key(name: str) -> str:
+    return f"tracequarry/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{name}"

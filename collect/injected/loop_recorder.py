@@ -1,0 +1,51 @@
+"""The recorder of a loop that says itself where its steps end: collect.Recorder."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from .program_profilers import ProgramProfilers
+from .recorder import AttachedRecorder
+
+_recorders: list[LoopRecorder] = []
+"""Those that record."""
+_program_profilers: list[ProgramProfilers] = []
+"""One for the process, once there is a recorder: each would patch torch again."""
+
+
+class LoopRecorder(AttachedRecorder):
+    """Records blocks of steps; nothing but step() says that a step has ended."""
+
+    _step_name = "calls of step()"
+
+    def start(self) -> None:
+        """Wait for the first step."""
+        if not _program_profilers:
+            _program_profilers.append(ProgramProfilers(_yield_to_program))
+        self.program_profilers = _program_profilers[0]
+        self.step_function = None
+        _recorders.append(self)
+        os.register_at_fork(after_in_child=self._in_forked_child)
+
+    def step(self) -> None:
+        """Note that a step has ended."""
+        if not self._inactive:
+            self._on_step()
+
+    def end(self) -> None:
+        """End the recording, unless it has ended."""
+        super().end()
+        if self in _recorders:
+            _recorders.remove(self)
+
+    def _at_exit(self) -> None:
+        self.end()
+
+    def _report(self, report: dict[str, Any]) -> None:
+        super()._report({**report, "did": 2})
+
+
+def _yield_to_program() -> None:
+    for recorder in _recorders:
+        recorder._yield_to_program()
