@@ -1,11 +1,12 @@
 """How much longer do steps take while they are recorded? `python recording_overhead.py FOLDER [PROGRAM ...]`.
 
-Runs each program plain and under `collect run` with its defaults, and prints a table. Needs a GPU, and two for DDP. A
-program prints its own median step time, by CUDA events.
+Runs each program plain and under `collect run` with its defaults. Prints medians, and with --repeat the least and
+greatest ratios. Needs a GPU, and two for DDP. A program prints its own median step time, by CUDA events.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -218,22 +219,35 @@ def measure(name: str, output: Path) -> dict[str, Any]:
 COLUMNS = ("program", "plain", "undisturbed", "gpu", "torch", "gpu ratio", "torch ratio", "after", "recorder")
 
 
+def _cell(rows: list[dict[str, Any]], column: str) -> str:
+    values = [row[column] for row in rows if row.get(column) is not None]
+    if not values or isinstance(values[0], str):
+        return str(values[0]) if values else ""
+    spread = f" ({min(values):.2f} to {max(values):.2f})" if "ratio" in column and len(values) > 1 else ""
+    return f"{statistics.median(values):.3f}{spread}"
+
+
 def main() -> None:
     """Run one program, or measure all."""
-    if sys.argv[1] == "--program":
-        PROGRAMS[sys.argv[2]]()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path, nargs="?", help="folder for the recordings")
+    parser.add_argument("names", nargs="*", help=f"of {', '.join(PROGRAMS)}; default: all")
+    parser.add_argument("--repeat", type=int, default=1)
+    parser.add_argument("--program", choices=PROGRAMS, help="run this program alone")
+    options = parser.parse_intermixed_args()
+    if options.program:
+        PROGRAMS[options.program]()
         return
-    output = Path(sys.argv[1])
+    output, repeat = options.output, options.repeat
     output.mkdir(parents=True, exist_ok=True)
     print("| " + " | ".join(COLUMNS) + " |\n|" + " --- |" * len(COLUMNS), flush=True)
-    for name in sys.argv[2:] or PROGRAMS:
+    for name in options.names or PROGRAMS:
         try:
-            row = measure(name, output)
+            rows = [measure(name, output) for _ in range(repeat)]
         except Exception as e:
-            print(f"| {name} | {type(e).__name__}: {e}", flush=True)
+            print(f"| {name} | {type(e).__name__}: {e} |", flush=True)
             continue
-        cells = [f"{row.get(c):.3f}" if isinstance(row.get(c), float) else str(row.get(c) or "") for c in COLUMNS]
-        print("| " + " | ".join(cells) + " |", flush=True)
+        print("| " + " | ".join(_cell(rows, column) for column in COLUMNS) + " |", flush=True)
 
 
 if __name__ == "__main__":

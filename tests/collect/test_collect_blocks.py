@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
+import torch
+from collect_support import read_trace
 
 from collect.injected.blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from collect.injected.session import BlockSession
+from collect.injected.trace_files import write_recording
 
 
 class Noted(BlockSession):
@@ -153,3 +157,19 @@ def test_end_before_the_first_step_of_a_block() -> None:
     scheduled.notes.clear()
     scheduled.blocks.end_early(1)
     assert scheduled.notes == ["stop full"] and not scheduled.ended and not scheduled.blocks.waiting
+
+
+def test_steps_are_added_to_a_trace_without_them(tmp_path: Path) -> None:
+    """As where torch.profiler records GPU work alone."""
+    before = time.time_ns()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        between = time.time_ns()
+        torch.ones(3)
+        after = time.time_ns()
+    steps = [(7, before, between), (8, between, after)]
+    assert write_recording(profile, tmp_path, "rank-0", averages=False, steps=steps)
+    assert [p.name for p in tmp_path.iterdir()] == ["rank-0.trace.json.gz"]
+    events = read_trace(tmp_path / "rank-0.trace.json.gz")["traceEvents"]
+    times = {e["name"]: (float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in events if e.get("ph") == "X"}
+    (first, second), (third, fourth) = times["ProfilerStep#7"], times["ProfilerStep#8"]
+    assert first < second == pytest.approx(third) and third < times["aten::ones"][0] < times["aten::ones"][1] < fourth
