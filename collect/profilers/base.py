@@ -2,7 +2,7 @@
 
 A profiler's module holds all that is special to it: its options, the files it writes, the tool it needs, and what it
 does not support. Its `Profiler` runs in the `collect` process, which never imports torch: it wraps the command and
-completes the files. Its `Recorder` runs in the worker, around the training steps.
+completes the files. Its `WorkerRecorder` runs in the worker, around the training steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NoOptions(msgspec.Struct, frozen=True):
     """For a profiler without options."""
 
 
-class Recorder:
+class WorkerRecorder:
     """The worker's side of a profiler. This base class records nothing."""
 
     shared = False
@@ -101,9 +101,9 @@ class Profiler(Generic[Own]):
         """Return variables to add to the command's environment."""
         return {}
 
-    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> WorkerRecorder:
         """Return the worker's side, which writes into `folder`; `wait` waits for all ranks."""
-        return Recorder()
+        return WorkerRecorder()
 
     def explain(self, log: str) -> str | None:
         """Describe the failure that the profiler itself printed, if any."""

@@ -16,7 +16,7 @@ from collect.injected.blocks import GPU, UNDISTURBED, Block, Blocks, plan
 from collect.injected.gpu_session import open_gpu_session
 from collect.injected.marks import cause
 from collect.injected.session import BlockSession, Session
-from collect.profilers.base import Own, Profiler, Recorder
+from collect.profilers.base import Own, Profiler, WorkerRecorder
 from schemas.errors import MachineError
 
 SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
@@ -24,7 +24,7 @@ NOTHING = dict.fromkeys(("shapes", "memory", "stacks", "flops", "memory_timeline
 """What torch.profiler records besides events, by option: nothing."""
 
 
-class BlockRecorder(Recorder):
+class BlockRecorder(WorkerRecorder):
     """Records blocks in the worker. `ProfilerStep#N` is step N of the step metrics."""
 
     def __init__(
@@ -144,7 +144,7 @@ class BlockProfiler(Profiler[Own]):
             "KINETO_LOG_LEVEL": os.environ.get("KINETO_LOG_LEVEL", "99"),
         }
 
-    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> WorkerRecorder:
         """Return a recorder for this process."""
         undisturbed, gpu_steps, steps = self.steps()
         blocks = [b for b in plan(self.options.warmup, undisturbed, gpu_steps, steps) if b.kind != UNDISTURBED]

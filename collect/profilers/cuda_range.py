@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collect.options import RunOptions
-from collect.profilers.base import Recorder
+from collect.profilers.base import WorkerRecorder
 
 
 def set_cuda_profiler(on: bool) -> None:
@@ -18,7 +18,7 @@ def set_cuda_profiler(on: bool) -> None:
         torch.cuda.profiler.stop()
 
 
-class CudaRangeRecorder(Recorder):
+class CudaRangeRecorder(WorkerRecorder):
     """Opens the capture range around the profiled steps, or around one phase of each."""
 
     shared = True

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from collect.options import RunOptions
-from collect.profilers.base import Profiler, Recorder, find_tool, run_tool, tool_output
+from collect.profilers.base import Profiler, WorkerRecorder, find_tool, run_tool, tool_output
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.ncu_metrics import SECONDS_PER_KERNEL, choose_metrics, estimate_passes, known_metrics
 from schemas.errors import MachineError
@@ -116,7 +116,7 @@ class NcuProfiler(Profiler[NcuOptions]):
         own = profile_arguments(self._ncu, self.own, bool(self.options.program), self._metrics, folder / REPORT)
         return [own[0], *self._no_config, *own[1:], *argv]
 
-    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> WorkerRecorder:
         """Return a recorder that opens the capture range."""
         return CudaRangeRecorder(self.options, self.own.ncu_phase, distorts_time=True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collect.injected.blocks import FULL, UNDISTURBED
-from collect.profilers.base import NoOptions, Recorder
+from collect.profilers.base import NoOptions, WorkerRecorder
 from collect.profilers.blocks import BlockProfiler
 
 
@@ -27,9 +27,9 @@ class NoProfiler(BlockProfiler[NoOptions]):
         o = self.options
         return (o.steps if o.undisturbed is None else o.undisturbed) if o.warmup > 1 else 0, 0, 0
 
-    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> WorkerRecorder:
         """Return a recorder that records nothing."""
-        return Recorder()
+        return WorkerRecorder()
 
     def finish(self, folder: Path, log: str) -> None:
         """Do nothing: there is no recording."""

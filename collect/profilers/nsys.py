@@ -16,7 +16,7 @@ import msgspec
 
 from collect.injected.trace_files import private_folder
 from collect.options import RunOptions
-from collect.profilers.base import Profiler, Recorder, find_tool, run_tool, tool_output
+from collect.profilers.base import Profiler, WorkerRecorder, find_tool, run_tool, tool_output
 from collect.profilers.cuda_range import CudaRangeRecorder
 from collect.profilers.nsys_scrub import scrub_export
 from schemas.errors import InternalError, MachineError
@@ -136,10 +136,10 @@ class NsysProfiler(Profiler[NsysOptions]):
         """`nsys profile ... argv`."""
         return profile_arguments(self._nsys, self._help, self._traces, self.capture_range, folder / REPORT) + argv
 
-    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> Recorder:
+    def recorder(self, folder: Path, rank: int, wait: Callable[[], object]) -> WorkerRecorder:
         """Return a recorder that opens the capture range; on the CPU there is no cudaProfilerStart to call."""
         if self.options.device != "cuda":
-            return Recorder()
+            return WorkerRecorder()
         return CudaRangeRecorder(self.options)
 
     def finish(self, folder: Path, log: str) -> None:

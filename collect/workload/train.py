@@ -13,7 +13,7 @@ from collect.injected.blocks import GPU, UNDISTURBED
 from collect.injected.torch_facts import torch_facts, used_gpus
 from collect.options import RunOptions
 from collect.profilers import make_profiler
-from collect.profilers.base import Recorder
+from collect.profilers.base import WorkerRecorder
 from collect.rank_reports import BlockReport, RankReport
 from collect.workload.data import open_source
 from collect.workload.model import Workload, build, check_model, default_image_size, seed_everything
@@ -61,7 +61,7 @@ def train(spec: WorkerSpec, report: RankReport) -> None:
         recorder.write()
 
 
-def _write_steps(folders: dict[str, Path], timer: StepTimer, recorder: Recorder, report: RankReport) -> None:
+def _write_steps(folders: dict[str, Path], timer: StepTimer, recorder: WorkerRecorder, report: RankReport) -> None:
     """Write the times of the steps of each recorded block, and report how long they took."""
     if recorder.distorts_time:
         return
@@ -142,7 +142,7 @@ def _loop(
     batches: Iterator[tuple[Any, Any]],
     device: Any,
     timer: StepTimer,
-    recorder: Recorder,
+    recorder: WorkerRecorder,
     fence: _Fence,
     own: BlockReport,
     progress: Path | None,
