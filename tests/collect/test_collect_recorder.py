@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, environment, names, read_csv, read_trace
+from collect_support import LAUNCHER, Collect, environment, names, read_csv, read_trace
 
 import analyze
-import collect
+from collect import Recorder
 from schemas.errors import InputError
 from schemas.manifest import read_manifest
 
@@ -25,7 +25,6 @@ with Recorder(sys.argv[1], steps=3, warmup=2, undisturbed=2) as recorder:
         model(torch.ones(2, 8)).sum().backward()
         optimizer.step()
         recorder.step()
-    assert torch.optim.Optimizer.profile_hook_step.__module__.startswith("torch")  # nothing else is patched
 print("folder:", recorder.folder, "reason:", recorder.reason)
 """
 RANKS = (
@@ -83,14 +82,14 @@ def test_off(tmp_path: Path) -> None:
     assert run(tmp_path, LOOP, "9", TRACEQUARRY_RECORDER="0") == "folder: None reason: None\n"
     assert not (tmp_path / "runs").exists()
     # It does not even look at its options, and needs no torch.
-    with collect.Recorder(tmp_path / "runs", enabled=False, nonsense=1) as recorder:
+    with Recorder(tmp_path / "runs", enabled=False, nonsense=1) as recorder:
         recorder.step()
     assert recorder.folder is None and not (tmp_path / "runs").exists()
 
 
 def test_bad_options() -> None:
     with pytest.raises(InputError, match="Recorder: stepps: unknown option; did you mean 'steps'"):
-        collect.Recorder(stepps=3)
+        Recorder(stepps=3)
 
 
 def test_ranks_record_one_run(tmp_path: Path) -> None:
@@ -110,3 +109,12 @@ def test_collect_is_cheap_to_import() -> None:
     code = "import sys, collect; print({'torch', 'msgspec', 'typer'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], env=dict(os.environ), capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+def test_steps_under_collect_run(collect: Collect, tmp_path: Path) -> None:
+    program = tmp_path / "loop.py"
+    program.write_text(LOOP)
+    function = ["--step-function", "collect.recorder:Recorder.step", "--steps", "2", "--warmup", "1"]
+    ran = collect(*function, "--", sys.executable, str(program), str(tmp_path / "own"), "9")
+    assert ran.code == 0 and ran.stdout == "folder: None reason: None\n", ran.stderr
+    assert ran.manifest.passes[-1].counted_steps == 2 and not (tmp_path / "own").exists()
