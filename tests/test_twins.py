@@ -297,3 +297,16 @@ def test_a_sharded_ingest_finds_the_twins(pair: Path, tmp_path: Path) -> None:
     analyze.commit(store)
     statement = "SELECT * FROM gpu_work WHERE run_id LIKE '%.gpu' ORDER BY ALL"
     assert rows(store, statement) == rows(whole, statement) != []
+
+
+def test_late_rank_of_a_recorded_program() -> None:
+    """Two ranks on H100s, of which rank 1 slept 5 ms in each of 5 steps; only collectives and steps are left of it."""
+    folder = Path(__file__).parent / "data" / "late-rank-blocks"
+    statement = "SELECT count(*) AS n, count(full_start_ns) AS twins, count(collective) AS known FROM twins"
+    assert rows(folder, statement) == [{"n": 100, "twins": 100, "known": 100}]
+    found = ask(folder, "stragglers")
+    assert [(r["run_id"], r["rank"], r["times_last"], r["calls"]) for r in found] == [
+        ("late-rank.gpu", 0, 0, 50),
+        ("late-rank.gpu", 1, 50, 50),
+    ]
+    assert found[0]["wait_ns"] > 5 * 5e6 and found[1]["wait_ns"] == 0

@@ -7,8 +7,8 @@
 -- profiler itself worked on the CPU for more than half of the gap, before the launch call returned; an unprofiled run
 -- does not have this time. profiler_ns is the profiler's time in the gaps of each cause. The rows of a device add up to
 -- its idle time in `breakdown`. With per=stream, gaps are those of each stream, whatever other streams do. A
--- GPU-only block has no launch calls (docs/blocks.md): there, gaps of the only GPU of a process are host_wait from 10 us
--- on, and all others are other.
+-- GPU-only block has no launch calls (docs/blocks.md): there, gaps of the only GPU of a process are host_wait from
+-- 10 us on, and all others are other.
 -- @param per device|stream = device   Gaps of devices or of streams.
 -- @param threshold_us number[0..1e9] = 30   Gaps shorter than this (us) with queued work count as kernel_wait.
 -- @column run_id id               The run.

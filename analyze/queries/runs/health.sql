@@ -302,22 +302,26 @@ twinned AS MATERIALIZED (
     FROM twins t LEFT JOIN (SELECT run_id, rank, turn, start_ns FROM step_ranges) s USING (run_id, rank, turn)
     GROUP BY run_id, rank
 ),
+recorded_blocks AS (
+    SELECT run_id, rank, avg(end_ns - start_ns) AS step_ns FROM step_windows GROUP BY run_id, rank
+),
+-- The collector's times, else those of the recorded steps.
 block_steps AS (
-    SELECT workload_id, rank, run_id, profiler, avg(end_ns - start_ns) AS step_ns
-    FROM step_windows JOIN (SELECT run_id, workload_id, profiler FROM runs) USING (run_id)
+    SELECT
+        workload_id, rank, run_id, profiler, coalesce(c.recorded_step_ns, b.step_ns) AS step_ns, c.undisturbed_step_ns
+    FROM recorded_blocks b
+    JOIN (SELECT run_id, workload_id, profiler FROM runs) USING (run_id)
+    LEFT JOIN (SELECT * EXCLUDE (run_group) FROM step_costs) c USING (run_id, rank)
     WHERE profiler IN ('gpu', 'torch')
-    GROUP BY workload_id, rank, run_id, profiler
 ),
 block_times AS (
     SELECT
-        g.run_id, g.rank, g.step_ns, any_value(f.step_ns) AS full_ns,
-        coalesce(any_value(c.undisturbed_step_ns), any_value(d.undisturbed_step_ns)) AS undisturbed_ns
+        g.run_id, g.rank, g.step_ns, f.step_ns AS full_ns,
+        coalesce(g.undisturbed_step_ns, f.undisturbed_step_ns) AS undisturbed_ns
     FROM block_steps g
-    LEFT JOIN block_steps f ON f.workload_id = g.workload_id AND f.rank = g.rank AND f.profiler = 'torch'
-    LEFT JOIN step_costs c ON c.run_id = g.run_id AND c.rank = g.rank
-    LEFT JOIN step_costs d ON d.run_id = f.run_id AND d.rank = f.rank
+    LEFT JOIN (SELECT * FROM block_steps WHERE profiler = 'torch') f
+        ON f.workload_id = g.workload_id AND f.rank = g.rank
     WHERE g.profiler = 'gpu'
-    GROUP BY g.run_id, g.rank, g.step_ns
 ),
 of_runs AS (
     SELECT
