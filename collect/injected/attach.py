@@ -17,7 +17,7 @@ from .recorder import AttachedRecorder
 from .watching import WatchingRecorder
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
-"""Holds the settings as JSON: folder, work, steps, warmup, undisturbed and the profiler's options."""
+"""Holds the settings as JSON: collect.profilers.blocks.BlockProfiler.config."""
 
 
 def is_launcher() -> bool:
