@@ -104,7 +104,7 @@ def ingest(
     `shards` (by default one for each file, 256 at most) and the commit, under `launcher_options` of submitit or dask.
     Returns the runs ingested and unchanged, rows, bytes, what the files were read as, and warnings. Raises InputError.
     """
-    from analyze.ingestion.discover import discover
+    from analyze.ingestion.discover import check_place, discover
     from analyze.ingestion.ingest import ingest as run_ingest
     from analyze.ingestion.shards import ingest_shard, parse_share
     from analyze.store.object_storage import store_at
@@ -112,6 +112,7 @@ def ingest(
     _checked_jobs(jobs)
     share = parse_share(shard) if shard is not None else None
     target = store_at(store)
+    check_place(target)
     found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
     if launcher is not None:
         from analyze.ingestion.shard_launchers import launch

@@ -152,3 +152,17 @@ def test_valid_sizes(text: str, size: int) -> None:
 def test_bad_sizes(text: str) -> None:
     with pytest.raises(InputError, match="is not a size with a unit, such as"):
         cache.parse_size(text, "x")
+
+
+def test_search_of_a_large_folder_is_announced(own: Path, tmp_path: Path) -> None:
+    traces(tmp_path / "few", "a")
+    assert "looking for" not in run_cli("query", "kernel-share", tmp_path / "few").stderr
+    (tmp_path / "many").mkdir()
+    traces(tmp_path / "many", "a")
+    for number in range(10_001):
+        (tmp_path / "many" / f"{number}.bin").touch()
+    found = run_cli("query", "kernel-share", tmp_path / "many")
+    assert found.returncode == 0
+    assert found.stderr.splitlines()[0] == (
+        f"looking for recordings in {tmp_path / 'many'}, which has many files; Ctrl-C stops it"
+    )

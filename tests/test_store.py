@@ -415,3 +415,16 @@ def test_every_table_is_declared_once() -> None:
         assert len(names) == len(set(names)) and table.name == name
         assert names[0] == "run_id"
         assert all(c.doc for c in table.columns)
+
+
+def test_store_in_a_folder_of_recordings_is_refused(tmp_path: Path) -> None:
+    """Queries of the folder would read the store alone."""
+    one = write_trace(tmp_path / "one.json", [kernel("k", 0, 1)])
+    write_trace(tmp_path / "runs" / "deep" / "two.json", [kernel("k", 0, 1)])
+    done = run_cli("ingest", one, "-s", tmp_path / "runs")
+    assert done.returncode == 2 and f"--store {tmp_path / 'runs'}: the folder has recordings" in done.stderr
+    assert not (tmp_path / "runs" / "store.json").exists()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "notes.md").touch()
+    for _ in range(2):
+        assert run_cli("ingest", one, "-s", tmp_path / "notes").returncode == 0

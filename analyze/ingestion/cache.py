@@ -18,6 +18,7 @@ import msgspec
 
 from analyze.atomic_output import protect
 from analyze.errors import InputError
+from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.raw_files import given_paths
 from analyze.ingestion.write_derived_tables import derived_version
 from analyze.sources.remote import RawPath, RemotePath
@@ -34,6 +35,8 @@ DEFAULT_SIZE = "20GB"
 
 _SOURCE = "source.json"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
+_MANY_FILES = 10_000
+"""Files below a folder from which it is said what is searched."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT]?)(i?)B|([KMGT]))\s*|\s*0\s*", re.IGNORECASE)
 _TRIES = 5
 
@@ -87,7 +90,7 @@ def contents(clear: bool = False, max_size: str | int | None = None) -> Contents
 
 def open_stores(
     paths: Sequence[Path],
-    progress: object = None,
+    progress: Progress | None = None,
     tell: Callable[[str], object] = lambda text: None,
 ) -> tuple[list[Store], list[str]]:
     """Open a store for each path of the user; return them and the warnings of the ingest.
@@ -96,6 +99,7 @@ def open_stores(
     own, all others into one, because only together do they say which files are one run. An entry is updated when a
     size, modification time or entity tag changes; `tell` then receives what the files were read as. Raises InputError.
     """
+    progress = progress or Silent()
     stores: list[Store] = []
     warnings: list[str] = []
     together: list[RawPath] = []
@@ -133,7 +137,7 @@ def _opened(store: Store, warnings: list[str]) -> Store:
     return store
 
 
-def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tell: Callable[[str], object]) -> Store:
+def _cached(given: Sequence[RawPath], progress: Progress, warnings: list[str], tell: Callable[[str], object]) -> Store:
     """Return the entry of some paths, updated if they changed."""
     resolved = [str(p.resolve()) for p in given]
     key = "\0".join(resolved).encode("utf-8", "surrogateescape")
@@ -143,7 +147,7 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
         cache.refuse_link(folder.name)
     for attempt in range(_TRIES):
         paths = given_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
-        state = _state([p.resolve() for p in paths])
+        state = _state([p.resolve() for p in paths], progress)
         store = Store(folder)
         store.hold()
         if _is_current(cache, store, state):
@@ -154,7 +158,7 @@ def _cached(given: Sequence[RawPath], progress: object, warnings: list[str], tel
         from analyze.ingestion.ingest import ingest, sentences
 
         runs = discover(paths, store.raw_files())
-        result = ingest(runs, store, progress=progress)  # type: ignore[arg-type]
+        result = ingest(runs, store, progress=progress)
         with sentences(store), store.lock():
             for run_id in set(store.snapshot.runs) - ({r.run_id for r in runs} - set(result.failed)):
                 store.forget(run_id)
@@ -180,7 +184,7 @@ def _read_source(cache: Folder, entry: str) -> _Source:
     return decoded(cache.read(f"{entry}/{_SOURCE}"), _Source)
 
 
-def _state(paths: Sequence[RawPath]) -> str:
+def _state(paths: Sequence[RawPath], progress: Progress) -> str:
     """Digest of what decides what is stored: the files below the paths, and the versions of parsers and derivations."""
     digest = hashlib.blake2b(f"{PARSER_VERSION} {derived_version()}".encode(), digest_size=16)
     for path in paths:
@@ -188,7 +192,9 @@ def _state(paths: Sequence[RawPath]) -> str:
             states = [file_state(file) for file in path.files()]
             digest.update(repr(states).encode("utf-8", "surrogateescape"))
             continue
-        for file in (path,) if path.is_file() else _files(path):
+        for number, file in enumerate((path,) if path.is_file() else _files(path)):
+            if number == _MANY_FILES:
+                progress.search(str(path))
             try:
                 stat = file.stat(follow_symlinks=file == path)
                 line = f"{file}\0{stat.st_size}\0{stat.st_mtime_ns}\0"

@@ -22,6 +22,7 @@ from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder
 from analyze.store.catalogue import StoredFile
 from analyze.store.file_digest import Digests, FileState, file_state, printable
+from analyze.store.store import SHARDS, Store
 from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
@@ -103,6 +104,21 @@ def discover(
     for copies in {path.copies for path in given if isinstance(path, RemotePath)}:
         copies.drop_others(file.path for run in found for file in run.files)
     return found
+
+
+def check_place(store: Store) -> None:
+    """Raise InputError for a new store in a folder of recordings: queries of the folder would read the store alone."""
+    if store.filesystem or store.exists() or not store.folder.is_dir() or (store.folder / SHARDS).exists():
+        return
+    try:
+        below = _look(store.folder, {})
+    except InputError:
+        return
+    if found := [*below.folders, *(file.path for file in below.files)]:
+        raise InputError(
+            f"--store {store}: the folder has recordings ({found[0]}), which its queries would not read once it is a "
+            "store; name another folder"
+        )
 
 
 @dataclass

@@ -11,6 +11,9 @@ from typing import Any, Protocol, TypeAlias
 class Progress(Protocol):
     """Receives the progress of an ingest."""
 
+    def search(self, folder: str) -> None:
+        """Look for recordings in a folder with many files."""
+
     def start(self, total_bytes: int) -> None:
         """Begin work of so many bytes."""
 
@@ -25,6 +28,9 @@ Counted: TypeAlias = Callable[[int, int, str], object]
 class Silent:
     """Ignores progress."""
 
+    def search(self, folder: str) -> None:
+        """Do nothing."""
+
     def start(self, total_bytes: int) -> None:
         """Do nothing."""
 
@@ -38,6 +44,10 @@ class Bar:
     def __init__(self) -> None:
         self._bar: Any = None
         self._task: Any = None
+
+    def search(self, folder: str) -> None:
+        """Say so at once: it may take minutes."""
+        print(f"looking for recordings in {folder}, which has many files; Ctrl-C stops it", file=sys.stderr)
 
     def start(self, total_bytes: int) -> None:
         """Show the bar, if stderr is a terminal."""
