@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ class GpuSession(BlockSession):
         from .gpu_activities import GpuActivities
 
         self._new_activities = GpuActivities
-        self._stopping = threading.Lock()
+        self._running = False
         self._seconds, self._whole = config["seconds"], whole
         self._start()
         self.recorder = self._activities.recorder
@@ -37,21 +37,31 @@ class GpuSession(BlockSession):
             self.end_warmup()
 
     def _start(self) -> None:
-        self._running = True
-        self._activities = self._new_activities()
-        self._activities.start()
+        if not self._running:
+            self._running = True
+            self._activities = self._new_activities()
+            self._activities.start()
 
     def end_warmup(self) -> None:
         """Bound what is recorded from now on."""
         if self._seconds:
             # A hook of modules would make torch.compile compile anew within the block.
-            self._bounds = Bounds(None, self._seconds, False, self._stop, self._start if self._whole else None)
+            self._bounds = Bounds(None, self._seconds, False, self._on_bound, self._start if self._whole else None)
+
+    def _on_bound(self) -> None:
+        """Stop in the main thread, as soon as that runs Python code: CUPTI is not detached while it calls CUDA."""
+        self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._pause)
+        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+
+    def _pause(self, _: Any = None) -> int:
+        if self.ended_after:
+            self._stop()
+        return 0
 
     def _stop(self) -> None:
-        with self._stopping:
-            if self._running:
-                self._running = False
-                self._activities.stop()
+        if self._running:
+            self._running = False
+            self._activities.stop()
 
     def stop(self) -> None:
         """Stop, unless a bound has."""
