@@ -2,7 +2,8 @@
 -- applies. Idle time: profiler, waits for data, blocking calls, DataParallel, launch-bound. Communication: waits for a
 -- straggler, waits for a peer of a send or receive, DataParallel's broadcasts, late FSDP all_gathers, other
 -- communication. Copies: managed memory, small copies, pageable memory, other copies.
--- @use collectives, common_start, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost, source_times
+-- @use collectives, common_start, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost,
+--     source_times
 
 -- @table lone_gaps  a row is a GPU with a gap that has more than 90 % of its idle time in three or more steps. It is of
 --   no step, so it is no finding.

@@ -25,7 +25,8 @@ FROM gpu_work_spans LEFT JOIN (SELECT run_id, rank, common_start_ns FROM rank_st
 -- @column copies count            Memcpys and memsets that run.
 CREATE VIEW gpu_timeline AS
 SELECT
-    t.track, greatest(s.start_ns, t.common_start_ns) AS start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels, s.comm_kernels, s.memcpys, s.memsets,
+    t.track, greatest(s.start_ns, t.common_start_ns) AS start_ns, s.start_ns + s.dur_ns AS end_ns, s.compute_kernels,
+    s.comm_kernels, s.memcpys, s.memsets,
     s.compute_kernels + s.comm_kernels AS kernels, s.memcpys + s.memsets AS copies
 FROM gpu_segments s
 JOIN gpu_tracks t ON t.run_id = s.run_id AND t.rank = s.rank AND t.device IS NOT DISTINCT FROM s.device

@@ -160,7 +160,8 @@ of_transfers AS (
         CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
             AS moves, p.peer, p.sends, p.part,
         p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns - p.excluded_ns AS span_ns,
-        p.dur_ns - p.excluded_ns - p.wait_ns AS transfer_ns, CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
+        p.dur_ns - p.excluded_ns - p.wait_ns AS transfer_ns,
+        CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
         CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, k.stages,
         k.micro_batches, k.chunks
     FROM parted p

@@ -185,8 +185,8 @@ known AS (
     SELECT string_agg(name, ', ' ORDER BY name) AS names FROM known_devices
 )
 SELECT
-    run_group, run_id, rank, step, gpu_name, gpus, undisturbed_step_ns, avg_step_ns, gpu_time_ns, model_flops, recomputed_flops,
-    unknown_calls, array_to_string(roofs, ', ') AS precision, peak AS peak_flops_per_s,
+    run_group, run_id, rank, step, gpu_name, gpus, undisturbed_step_ns, avg_step_ns, gpu_time_ns, model_flops,
+    recomputed_flops, unknown_calls, array_to_string(roofs, ', ') AS precision, peak AS peak_flops_per_s,
     model_flops * 1e9 / nullif(gpu_time_ns, 0) AS flops_per_s,
     100e9 * model_flops / nullif(undisturbed_gpu_time_ns, 0) / peak AS undisturbed_mfu_pct,
     100 * flops_per_s / peak AS mfu_pct,
@@ -201,7 +201,8 @@ SELECT
             '(CUDA graphs, own kernels, launches before the recording)', uncalled_pct
         ) END,
         CASE WHEN excluded_ns > 0 THEN printf(
-            'without %.3f ms of waiting (summed over GPUs) before all ranks had begun to record or in a cold first call',
+            'without %.3f ms of waiting (summed over GPUs) before all ranks had begun to record or in a cold '
+            'first call',
             excluded_ns / 1e6
         ) END,
         CASE WHEN unknown_calls > 0 AND NOT given THEN unknown_calls || ' calls without shapes are not counted' END,

@@ -21,8 +21,8 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals, launches,
---     profiler_cost, steps
+-- @use api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals,
+--     launches, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -77,7 +77,8 @@ op_threads AS (
     SELECT DISTINCT run_id, rank, tid FROM cpu_ops
 ),
 -- Bins of time turn the containment join into an equality join. Bins are 2^20 ns (1 ms), 2^24, ... 2^63 long: each
--- operator is shorter than a bin of its level, so one that contains a range begins in the range's bin or the one before.
+-- operator is shorter than a bin of its level, so one that contains a range begins in the range's bin or the one
+-- before.
 overhead_cells AS (
     SELECT
         r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level,
