@@ -5,11 +5,11 @@
 -- number that began before the node, the last one. Modules and lines need Python stacks.
 -- @use intervals, launches, program_lines
 
--- @table backward_nodes  a row is a node of the backward pass whose forward operator is known.
+-- @table forward_links  a row is a node of the backward pass whose forward operator is known.
 -- @columns run_id, rank, tid, start_ns
 -- @column forward_tid id          Thread of the forward operator.
 -- @column forward_ns ns           Its start.
-CREATE TABLE backward_nodes AS
+CREATE TABLE forward_links AS
 WITH _nodes AS (
     SELECT run_id, rank, tid, start_ns, sequence_number
     FROM cpu_ops
@@ -36,7 +36,7 @@ SELECT
     w.*, b.forward_ns IS NOT NULL AS backward, coalesce(b.forward_tid, w.from_tid) AS place_tid,
     coalesce(b.forward_ns, w.from_ns) AS place_ns
 FROM work_origins w
-LEFT JOIN backward_nodes b
+LEFT JOIN forward_links b
     ON b.run_id = w.run_id AND b.rank = w.rank AND b.tid = w.from_tid AND b.start_ns = w.outer_start_ns;
 
 -- @table work_threads  a row is a thread that launches work: a number is faster to join than run, rank and thread.
