@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import SAMPLES, ask
-from traces import event, kernel, launch, write_trace
+from traces import event, kernel, launch, op, write_trace
 
 from schemas.manifest import read_manifest
 
@@ -236,3 +236,18 @@ def test_op_totals_counts_calls_as_ops_does(tmp_path: Path) -> None:
     [totals] = ask(path, "op-totals")
     assert row["calls"] == totals["cuda_calls"] == 2
     assert row["self_cpu_ns"] == totals["cpu_ns"] == 14_000
+
+
+def test_sorted_tree_stays_a_tree(tmp_path: Path) -> None:
+    """Each node is above its children, which are sorted by their time on the CPU."""
+    events = [
+        op("a", 0, 30, 1), op("a1", 1, 5, 2), op("a2", 10, 15, 3), op("a2x", 11, 2, 4),
+        op("b", 100, 50, 5), op("b1", 101, 1, 6), op("c", 200, 40, 7),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    names = ["b", "  b1", "c", "a", "  a2", "    a2x", "  a1"]
+    assert [r["tree"] for r in ask(path, "module-tree", sort="-total_cpu_ns")] == names
+    assert [r["tree"] for r in ask(path, "module-tree", sort="-total_cpu_ns", limit=3)] == names[:3]
+    assert [r["tree"] for r in ask(path, "module-tree", sort="calls", select=["tree"], by="rank")] == [
+        "a", "  a1", "  a2", "    a2x", "b", "  b1", "c"
+    ]  # fmt: skip

@@ -68,6 +68,32 @@ def whole_limit(limit: Any) -> int | None:
     return most if most is None else min(most, _MOST_ROWS)
 
 
+_TREE = """_numbered AS MATERIALIZED (
+    SELECT
+        {shown}, _answer.depth AS _depth, row_number() OVER (ORDER BY {whole}) AS _number,
+        row_number() OVER (ORDER BY {order}) AS _turn
+    {source}
+),
+_parents AS MATERIALIZED (
+    SELECT c._number, c._turn, p._number AS _parent
+    FROM _numbered c
+    ASOF LEFT JOIN (SELECT _number, _depth + 1 AS _depth FROM _numbered) p
+        ON p._depth = c._depth AND p._number < c._number
+)
+SELECT n.* EXCLUDE (_depth, _number, _turn)
+FROM _numbered n
+JOIN (
+    WITH RECURSIVE _placed AS (
+        SELECT _number, [_turn] AS _place FROM _parents WHERE _parent IS NULL
+        UNION ALL
+        SELECT c._number, list_append(p._place, c._turn) FROM _parents c JOIN _placed p ON p._number = c._parent
+    )
+    FROM _placed
+) USING (_number)
+ORDER BY _place"""
+"""Sorts a tree, whose rows are in pre-order without it: the children of a row are sorted and stay below it."""
+
+
 class BoundQuery:
     """A query with its parameters and the groups of its answer: SQL and columns."""
 
@@ -122,15 +148,21 @@ class BoundQuery:
             distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
             join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
         # The columns last, so that rows which tie come in the same order every time.
-        order = [
-            *options.order(self._sources), "run_group", self.query.fill(self.query.order, self._choices),
+        own_order = [
+            "run_group", self.query.fill(self.query.order, self._choices),
             *(f'_answer."{c.name}"' for c in self._documented),
         ]  # fmt: skip
+        whole = ", ".join(filter(None, own_order))
+        terms = options.order(self._sources)
+        order = ", ".join([*terms, whole])
         held = options.conditions(self._sources)
-        sql = f"WITH _answer AS (\n{self.sql}\n)\nSELECT {shown} FROM _answer {join}"
-        sql += f"\nWHERE {' AND '.join(held)}" if held else ""
-        sql += "\nORDER BY " + ", ".join(filter(None, order)) + options.end
-        return sql, self._values | options.values
+        source = f"FROM _answer {join}" + (f"\nWHERE {' AND '.join(held)}" if held else "")
+        sql = f"_answer AS (\n{self.sql}\n)"
+        if terms and {"tree", "depth"} <= {c.name for c in self._documented}:
+            sql = f"WITH {sql}, {_TREE.format(shown=shown, source=source, whole=whole, order=order)}"
+        else:
+            sql = f"WITH {sql}\nSELECT {shown} {source}\nORDER BY {order}"
+        return sql + options.end, self._values | options.values
 
     @property
     def _sources(self) -> dict[str, str]:
