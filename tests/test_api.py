@@ -52,8 +52,8 @@ MIRROR: dict[str, Api] = {
 }
 """What answers the questions of each command; the paths and folders of queries of `Traces` go to `open`."""
 
-RENAMED = {"param": "params", "launcher_option": "launcher_options"}
-"""Options that may be given several times are one mapping."""
+RENAMED = {"param": "params", "group": "params", "launcher_option": "launcher_options"}
+"""Options that may be given several times are one mapping; --group is one of its keys."""
 
 OUTPUT = {"format", "output", "wide", "explain", "open_", "print_script", "print_url", "at"}
 """How a command shows what the API returns: as an `Answer`, `catalog()[name]`, or `slurm_script`."""

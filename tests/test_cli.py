@@ -427,7 +427,7 @@ def completions(line: str) -> list[str]:
         ("analyze pivot winog", ["winograd-share"]),
         ("analyze query kernel-share x --by model,ba", ["model,batch_size"]),
         ("analyze query kernel-share x --param gr", ["group="]),
-        ("analyze query kernel-share x --param group=s", ["group=short_name"]),
+        ("analyze query kernel-share x --param group=s", ["group=short_name", "group=stream"]),
         ("analyze query kernel-share x --sort calls,-tot", ["calls,-total_ns"]),
         ("analyze query gpu-busy x --select span_ns,busy", ["span_ns,busy_ns", "span_ns,busy_pct"]),
         ("analyze tables mems", ["memsets"]),
