@@ -108,7 +108,6 @@ class _Recording:
 
     def __init__(self, options: RunOptions) -> None:
         """Begin to record. Raises ReportedError and OSError."""
-        os.environ.setdefault("TEARDOWN_CUPTI", "1")  # as in collect/profilers/blocks.py
         group = process_group()
         if options.job is None and group is not None and group.get_world_size() > 1:
             job = value_of_rank_0(f"recorder {next(_numbers)}", run_id(options))

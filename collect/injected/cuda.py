@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
+from collections.abc import Iterator
 
 from .torch_internals import find
 
@@ -42,3 +44,37 @@ def synchronize() -> None:
             if has_context(index) if has_context else index == torch.cuda.current_device():
                 with contextlib.suppress(RuntimeError):
                     torch.cuda.synchronize(index)
+
+
+_DETACH = "TEARDOWN_CUPTI"
+"""Kineto's variable. torch sets it to 0 where CUDA graphs do not work otherwise."""
+
+
+@contextlib.contextmanager
+def detaching_cupti() -> Iterator[None]:
+    """Detach CUPTI after a torch.profiler that stops in this block: it slows the program down until then."""
+    if not uses_cuda() or _DETACH in os.environ:
+        yield
+        return
+    os.environ[_DETACH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_DETACH]
+        let_cupti_detach()
+
+
+def let_cupti_detach() -> None:
+    """Call CUDA: Kineto detaches CUPTI in such a call, and its thread that waits for one lets no process end."""
+    import torch
+
+    for _ in range(3):
+        time.sleep(0.05)
+        torch.cuda.current_stream().query()
+
+
+def keep_cupti() -> None:
+    """Detach CUPTI no more: the process ends."""
+    if uses_cuda() and _DETACH not in os.environ:
+        let_cupti_detach()
+        os.environ[_DETACH] = "0"

@@ -34,7 +34,7 @@ from .child_processes import (
     exit_before_static_destructors,
     started_by_multiprocessing,
 )
-from .cuda import has_cuda, synchronize, uses_cuda
+from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
 from .gpu_session import open_gpu_session
@@ -238,6 +238,8 @@ class AttachedRecorder:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
+        if self.started and os.getpid() == self.pid:
+            keep_cupti()
         if self._inactive:
             return
         mark(self.config, "idle with a GPU" if not self.started and has_cuda() else "idle")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .bounds import Bounds
-from .cuda import has_cuda
+from .cuda import detaching_cupti, has_cuda
 from .torch_internals import find
 from .trace_files import write_recording
 
@@ -195,7 +195,8 @@ class Session(BlockSession):
             raise NotRecordable(OTHER_THREAD)
         if self._bounds:
             self._bounds.stop()
-        self.profile.stop()
+        with detaching_cupti():
+            self.profile.stop()
 
     def write(self, folder: Path, stem: str, steps: list[tuple[int, int, int]], unfinished: int | None) -> bool:
         """Write the trace, key_averages() and the memory timeline; with GPU work alone only the trace, with `steps`."""

@@ -130,14 +130,11 @@ class BlockProfiler(Profiler[Own]):
 
     def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
         """For the user's program: make Python import collect/injected at start-up."""
-        # CUPTI, once used, slows a program down until it is detached.
-        teardown = {"TEARDOWN_CUPTI": os.environ.get("TEARDOWN_CUPTI", "1")}
         if not self.options.program:
-            return teardown
+            return {}
         self._work = scratch
         path = os.pathsep.join(filter(None, (str(SITE_FOLDER), os.environ.get("PYTHONPATH"))))
         return {
-            **teardown,
             "PYTHONPATH": path,
             "TRACEQUARRY_ATTACH": json.dumps(self.config(folder, scratch)),
             # Kineto writes 5 to 7 lines of its own to the program's stderr; this level is above all of them.
