@@ -158,7 +158,7 @@ def test_suggested_commands_run(tmp_path: Path) -> None:
 def test_empty_answer_names_its_reason(tmp_path: Path, arguments: tuple[str, ...], why: str) -> None:
     events = [event("cpu_op", "aten::mm", 0, 3), launch(1, 1), kernel("k", 5, 2, correlation=1)]
     path = write_trace(tmp_path / "t.json", events)
-    [said] = complaints(run_cli("query", arguments[0], path, *arguments[1:]))
+    *_, said = complaints(run_cli("query", arguments[0], path, *arguments[1:]))
     assert said.startswith("note: no rows: ") and why in said
 
 
