@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,9 @@ class Session(BlockSession):
             started.step_num = step
             # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
             started.record_steps = False
-            started.start()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that a cycle's events are dropped: there is one cycle
+                started.start()
             return started
 
         self._start_profile = start_profile
