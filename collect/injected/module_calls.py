@@ -48,10 +48,15 @@ class ModuleCounter:
         self._handle = register_module_forward_pre_hook(pre_hook)
 
     def stop(self) -> None:
-        """Stop counting. The hook stays if torch has compiled code with it, which it would compile again."""
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        if dynamo is None or not dynamo.counters["frames"]:
+        """Stop counting. The hook stays if torch has compiled code with it."""
+        if not has_compiled():
             self._handle.remove()
+
+
+def has_compiled() -> bool:
+    """Whether torch.compile has compiled anything in this process: it compiles again when a hook comes or goes."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo is not None and bool(dynamo.counters["frames"])
 
 
 def _is_compiling() -> Callable[[], bool]:

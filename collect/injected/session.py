@@ -13,6 +13,7 @@ from typing import Any
 
 from .bounds import Bounds
 from .cuda import detaching_cupti, has_cuda
+from .module_calls import has_compiled
 from .torch_internals import find
 from .trace_files import write_recording
 
@@ -129,13 +130,17 @@ class Session(BlockSession):
         self.profile = start_profile()
         self._stacks = config["stacks"] and not gpu_only
         self._limits = (config["max_events"] or MAX_EVENTS[whole], config["seconds"])
+        self._whole = whole
         if not warms_up:
             self._start_bounds()
 
     def _start_bounds(self) -> None:
         max_events, seconds = self._limits
         if seconds:
-            self._bounds = Bounds(max_events, seconds, self._stacks, self._on_bound, self._begin_anew)
+            # In compiled code, events are not counted: that takes a hook.
+            counted = None if has_compiled() else max_events
+            resume = self._begin_anew if self._whole else None
+            self._bounds = Bounds(counted, seconds, self._stacks, self._on_bound, resume)
 
     def _on_bound(self) -> None:
         """Stop collecting, without freeing what running operators still write to. Called in a thread of its own."""

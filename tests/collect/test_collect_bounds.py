@@ -82,3 +82,27 @@ def test_bounds_without_counting_begin_anew_at_the_first_module() -> None:
     assert said == ["pause", "resume"] and bounds.reason is None and bounds.called_modules
     wait_for(lambda: said[2:], "the end of another second")
     bounds.stop()
+
+
+COMPILED = """
+import torch, torch._dynamo
+model = torch.compile(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()), backend="eager")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for step in range(16):
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if step == 1:
+        compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+print(torch._dynamo.utils.counters["stats"]["unique_graphs"] - compiled)
+"""
+
+
+def test_recording_steps_compiles_nothing_anew(collect: Collect, tmp_path: Path) -> None:
+    """A hook of modules would: a recorded step of seconds."""
+    program = tmp_path / "program.py"
+    program.write_text(COMPILED)
+    ran = collect("--steps", "3", "--warmup", "3", "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and ran.stdout == "0\n", ran.stderr
+    [rank] = ran.manifest.passes[0].ranks
+    assert rank.counted_steps == 3
