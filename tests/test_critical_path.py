@@ -247,7 +247,9 @@ def tables_of(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
     reads = [(t, c) for of in (READS, CPU_READS, WORK_READS) for t, columns in of.items() for c in columns]
     columns = {t: dict.fromkeys(c for table, c in reads if table == t) for t, _ in reads}
     tables = {
-        t: pa.Table.from_pylist(rows.get(t, []), schema=pa.schema([arrow_schema(t.removeprefix("full.")).field(c) for c in of]))
+        t: pa.Table.from_pylist(
+            rows.get(t, []), schema=pa.schema([arrow_schema(t.removeprefix("full.")).field(c) for c in of])
+        )
         for t, of in columns.items()
     }
     return tables | {"gpu_work": gpu_work(tables)}

@@ -150,7 +150,9 @@ def derived(**rows: list[Row]) -> dict[str, pa.Table]:
             needed.setdefault(table, set()).update(columns)
     tables = {}
     for table in needed.keys() - {"call_tree", "call_ops", "gpu_work", "phase_calls"}:
-        schema = pa.schema([field for field in arrow_schema(table.removeprefix("full.")) if field.name in needed[table]])
+        schema = pa.schema(
+            [field for field in arrow_schema(table.removeprefix("full.")) if field.name in needed[table]]
+        )
         found = [{c: row.get(c) for c in schema.names} for row in rows.get(table, [])]
         tables[table] = pa.Table.from_pylist(found, schema)
     tables["call_ops"] = gpu_work.call_ops(tables)

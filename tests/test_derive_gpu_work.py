@@ -27,7 +27,10 @@ def tables(**rows: list[Row]) -> dict[str, pa.Table]:
     for table, columns in chain(derive.READS.items(), derive.CALL_OPS_READS.items(), phases.READS.items()):
         reads.setdefault(table, set()).update(columns)
     del reads["call_ops"], reads["phase_calls"]
-    schemas = {t: pa.schema([f for f in arrow_schema(t.removeprefix("full.")) if f.name in columns]) for t, columns in reads.items()}
+    schemas = {
+        t: pa.schema([f for f in arrow_schema(t.removeprefix("full.")) if f.name in columns])
+        for t, columns in reads.items()
+    }
     return {
         table: pa.Table.from_pylist([{c: row.get(c) for c in schema.names} for row in rows.get(table, [])], schema)
         for table, schema in schemas.items()

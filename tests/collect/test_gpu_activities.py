@@ -15,7 +15,7 @@ from commands import run_cli
 
 from collect.injected.gpu_activities import GpuActivities
 
-cupti = pytest.importorskip("cupti.cupti", exc_type=ImportError)  # of the extra `collect`, on Linux x86_64 only
+cupti = pytest.importorskip("cupti.cupti", exc_type=ImportError)  # docs/collect.md says how to install it
 
 MANGLED = ctypes.create_string_buffer(b"_Z3addPfS_i")
 LINK = {"device_id": 1, "context_id": 1, "stream_id": 7, "correlation_id": 40, "graph_id": 0, "graph_node_id": 0}
