@@ -293,10 +293,12 @@ def test_step_windows_of_samples_do_not_overlap(samples: analyze.Traces) -> None
     for r in steps:
         assert r["data_ns"] is None or r["data_ns"] + r["train_ns"] == r["step_ns"] >= r["data_ns"] >= 0
         assert 0 <= r["profiler_ns"] <= r["step_ns"]
-    for query in ("breakdown", "utilization"):
-        for r in samples.query(query, params={"window": "step"}).dicts():
-            whole = r["span_ns"] + r.get("excluded_ns", 0)  # what only some ranks recorded is left out
-            assert whole == lengths[r["run_id"], r["rank"], r["step"]]
+    windows = samples.query("breakdown", params={"window": "step"}).dicts()
+    # What only some ranks recorded is left out.
+    excluded = {(r["run_id"], r["rank"], r["step"]): r["excluded_ns"] for r in windows}
+    for r in [*windows, *samples.query("utilization", params={"window": "step"}).dicts()]:
+        of = (r["run_id"], r["rank"], r["step"])
+        assert r["span_ns"] + excluded[of] == lengths[of]
     for r in samples.query("critical-path", params={"window": "step"}).dicts():
         assert r["window_ns"] == lengths[r["run_id"], r["rank"], r["step"]]
 
