@@ -23,6 +23,8 @@ from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
 from schemas.isolation import python, python_variables
 
+SAMPLES_NAME = "gpu-samples.csv"
+"""The node's samples in the scratch folder."""
 _FAST_S, _SLOW_S = 600, 1.0
 """After so many seconds one sample is taken in so many: a job of days stays small."""
 _FLUSH_S = 1.0

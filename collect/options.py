@@ -133,6 +133,11 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         return first, last
 
     @property
+    def gpu_samples_hz(self) -> int:
+        """Samples of the GPUs per second; 0 on the CPU."""
+        return self.gpu_samples if self.device != "cpu" else 0
+
+    @property
     def world_size(self) -> int:
         """Number of training processes."""
         return self.gpus if self.parallel == "ddp" else 1

@@ -16,7 +16,7 @@ import msgspec
 
 from collect.environment import describe_node
 from collect.failure import os_sentence
-from collect.gpu_sampler import sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
 from collect.injected.job import process_group
 from collect.injected.loop_recorder import LoopRecorder
 from collect.injected.rendezvous import value_of_rank_0
@@ -32,7 +32,6 @@ from schemas.workload import RecordedWorkload
 
 VARIABLE = "TRACEQUARRY_RECORDER"
 """0 in this variable turns all recorders off that are not told otherwise."""
-GPU_SAMPLES = "gpu-samples.csv"
 _numbers = itertools.count()
 
 
@@ -122,9 +121,8 @@ class _Recording:
             make_private(one.path)
         self._stack = ExitStack()
         self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=".tracequarry-")))
-        hz = options.gpu_samples if options.device != "cpu" else 0
         self._sampler = self._stack.enter_context(ExitStack())
-        self._sampler.enter_context(sampling(self._scratch / GPU_SAMPLES, hz))
+        self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples_hz))
         own = self._passes[self._profiler.kind]
         self.loop = LoopRecorder(self._profiler.config(own.path, self._scratch))
         self.loop.start()
@@ -148,7 +146,7 @@ class _Recording:
                     with suppress(OSError):
                         one.path.rmdir()
                     continue
-                write_rank_samples(self._scratch / GPU_SAMPLES, assigned.reports, one.path)
+                write_rank_samples(self._scratch / SAMPLES_NAME, assigned.reports, one.path)
                 one.done.status = "failed" if one.done.reason else "done"
                 one.finish(self.folder.path)
                 manifest.passes.append(one.done)

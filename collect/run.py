@@ -15,7 +15,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
-from collect.gpu_sampler import sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
@@ -46,8 +46,6 @@ NOT_TIMED = (
     "none: no steps were timed: the program took too few, or no optimizer stepped; --step-function MODULE:FUNCTION "
     "says what a step is"
 )
-GPU_SAMPLES = "gpu-samples.csv"
-"""The node's samples in the scratch folder."""
 SLOWDOWN_NOTE = 1.1
 """The profiler's overhead is reported from this ratio of recorded to undisturbed step time on."""
 
@@ -264,8 +262,8 @@ def _execute(
         reads_stdin = is_program and len(options.profiler) == 1
         # The stdout of `collect` belongs to the program; a built-in model has none there.
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
-        hz = options.gpu_samples if profiler.samples_gpus and options.device != "cpu" else 0
-        with sampling(scratch / GPU_SAMPLES, hz):
+        hz = options.gpu_samples_hz if profiler.samples_gpus else 0
+        with sampling(scratch / SAMPLES_NAME, hz):
             done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
     reports = read_reports(scratch)
     if is_program and (left := left_behind(str(scratch))):
@@ -286,7 +284,7 @@ def _execute(
     for kind, one in passes.items():
         describe_ranks(folder.manifest, one.done, kind, reports)
         if one.done is done or one.done.ranks:
-            write_rank_samples(scratch / GPU_SAMPLES, reports, one.path)
+            write_rank_samples(scratch / SAMPLES_NAME, reports, one.path)
     ranks = 1 if is_program else options.world_size
     done.status, done.reason = "running", None  # a signal may have set them
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, is_program)

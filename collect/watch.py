@@ -21,7 +21,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
-from collect.gpu_sampler import sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
 from collect.injected.blocks import FULL
 from collect.injected.watching import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
@@ -33,7 +33,6 @@ from collect.rank_reports import RankReport, read_reports
 from collect.ranks import assign_ranks
 from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts, write_separate
 from collect.run import (
-    GPU_SAMPLES,
     INTERRUPTED,
     LOG_NAME,
     RunResult,
@@ -172,8 +171,7 @@ class _Recordings:
             if began:
                 first = min(began, key=lambda b: b.when)
                 self._running[work] = recording = _Recording(work, first.reason, first.step_ns, first.when)
-                hz = self._options.gpu_samples if self._options.device != "cpu" else 0
-                recording.sampler.enter_context(sampling(work / GPU_SAMPLES, hz))
+                recording.sampler.enter_context(sampling(work / SAMPLES_NAME, self._options.gpu_samples_hz))
 
     def _is_complete(self, recording: _Recording) -> bool:
         """Whether all processes that began it have reported it, and all ranks of their job have begun it."""
@@ -222,7 +220,7 @@ class _Recordings:
             if not one.done.ranks and kind != self._profiler.kind:
                 shutil.rmtree(one.path, ignore_errors=True)
                 continue
-            write_rank_samples(recording.work / GPU_SAMPLES, assigned.reports, one.path)
+            write_rank_samples(recording.work / SAMPLES_NAME, assigned.reports, one.path)
             one.done.status, one.done.note = "done", assigned.note
             one.finish(path)
             manifest.passes.append(one.done)

@@ -64,7 +64,7 @@ DERIVED = (
 FULL = "full."
 """Before the name of a table of the full block."""
 FULL_TABLES = sorted({table.removeprefix(FULL) for one in DERIVED for table in one.reads if table.startswith(FULL)})
-"""Tables of the full block that those of a GPU-only block are computed from."""
+"""Tables of the full block that derived tables of a GPU-only block read."""
 
 
 def derive(

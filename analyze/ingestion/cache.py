@@ -36,7 +36,7 @@ DEFAULT_SIZE = "20GB"
 _SOURCE = "source.json"
 _ENTRY = re.compile(r"[0-9a-f]{16}")
 _MANY_FILES = 10_000
-"""Files below a folder from which it is said what is searched."""
+"""From this number of files on, the progress names the folder that is searched."""
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(?:([KMGT]?)(i?)B|([KMGT]))\s*|\s*0\s*", re.IGNORECASE)
 _TRIES = 5
 

@@ -206,7 +206,7 @@ class SelectedRuns:
             self._leave_out("profiler = $1", ["gpu"])
 
     def _without_twins(self) -> dict[str, str]:
-        """Return the GPU-only blocks of which less than TWINS_PCT of the work has a twin, and why in a sentence."""
+        """Return the GPU-only blocks with too few twins (TWINS_PCT), and how many they have in a sentence."""
         blocks = [run for run in self.runs if run[0].snapshot.runs[run[1]].full]
         if not blocks:
             return {}
@@ -241,10 +241,7 @@ class SelectedRuns:
             self._ranks = kept
 
     def create_views(self, tables: Sequence[str]) -> Iterator[str]:
-        """Make stored tables some of the DuckDB's, with the rows of what is selected and their group.
-
-        Yields the name of each that is there.
-        """
+        """Create a view of each stored table with the rows of the selected runs and their group; yield its name."""
         blocks = [run for run in self.runs if run[0].snapshot.runs[run[1]].full]
         with_collectives = "kernels" in tables and bool(blocks)
         derived = {t for t in tables if TABLES[t].derived} | ({"twins"} if with_collectives else set())
@@ -280,9 +277,9 @@ class SelectedRuns:
         self.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
     def _derived(self, tables: Sequence[str], runs: Sequence[tuple[Store, str]] | None = None) -> dict[str, str]:
-        """SELECT of derived tables of which runs, by default all, have stored rows of another version.
+        """Compute derived tables anew for runs whose stored ones have another version; return a SELECT for each.
 
-        These are computed anew.
+        `runs`: by default all.
         """
         runs = self.runs if runs is None else runs
         stale = [run for run in runs if _is_stale(*run)]

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import ctypes
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from .module_calls import ModuleCounter, call_before_next_module
 
@@ -99,6 +101,18 @@ class Bounds:
         if growth * STOP_FACTOR > _available_bytes():
             return f"{seconds:.0f} s: to end the recording may take all memory that is left"
         return None
+
+
+def call_in_main_thread(callback: Callable[[], None]) -> Any:
+    """Call `callback` in the main thread as soon as that runs Python code, if the object that is returned is kept."""
+
+    def call(_: Any) -> int:
+        callback()
+        return 0
+
+    pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(call)
+    ctypes.pythonapi.Py_AddPendingCall(pending, None)
+    return pending
 
 
 def _own_bytes() -> int:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 from pathlib import Path
 from typing import Any
 
-from .bounds import Bounds
+from .blocks import GPU
+from .bounds import Bounds, call_in_main_thread
 from .session import BlockSession, Session
 from .trace_files import private_folder
 
 
-def open_gpu_session(config: dict[str, Any], step: int, warms_up: bool = False, whole: bool = False) -> BlockSession:
-    """Start to record GPU work alone; the arguments are those of Session."""
+def open_session(
+    kind: str, config: dict[str, Any], step: int, warms_up: bool = False, whole: bool = False
+) -> BlockSession:
+    """Start to record a block of this kind; the other arguments are those of Session."""
+    if kind != GPU:
+        return Session(config, step, warms_up, whole)
     from .gpu_activities import unavailable
 
-    reason = unavailable()
-    if reason:
+    if reason := unavailable():
         return Session(config, step, warms_up, whole, gpu_only=reason)
     return GpuSession(config, warms_up, whole)
 
@@ -50,13 +53,11 @@ class GpuSession(BlockSession):
 
     def _on_bound(self) -> None:
         """Stop in the main thread, as soon as that runs Python code: CUPTI is not detached while it calls CUDA."""
-        self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._pause)
-        ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+        self._pending = call_in_main_thread(self._pause)
 
-    def _pause(self, _: Any = None) -> int:
+    def _pause(self) -> None:
         if self.ended_after:
             self._stop()
-        return 0
 
     def _stop(self) -> None:
         if self._running:

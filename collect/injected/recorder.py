@@ -37,13 +37,13 @@ from .child_processes import (
 from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
-from .gpu_session import open_gpu_session
+from .gpu_session import open_session
 from .job import Job
 from .marks import mark
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .rendezvous import wait_for_ranks
-from .session import BlockSession, NotRecordable, Session
+from .session import BlockSession, NotRecordable
 from .step_clock import StepClock
 from .torch_facts import torch_facts, used_gpus
 from .torch_internals import missing
@@ -152,8 +152,7 @@ class AttachedRecorder:
         self.started = True
         call_at_multiprocessing_exit(self._at_exit)
         with self.program_profilers.ignore():
-            start = open_gpu_session if kind == GPU else Session
-            session = start(self.config, step, warms_up, whole)
+            session = open_session(kind, self.config, step, warms_up, whole)
         session.ignore = self.program_profilers.ignore
         return session
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import sys
 import threading
 import warnings
@@ -11,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from .bounds import Bounds
+from .bounds import Bounds, call_in_main_thread
 from .cuda import detaching_cupti, has_cuda
 from .module_calls import has_compiled
 from .torch_internals import find
@@ -147,11 +146,9 @@ class Session(BlockSession):
         if self._thread is None:
             self._pause()
         elif self._thread == threading.main_thread().ident:
-            # The profiler belongs to one thread; the main thread runs this as soon as it runs Python code.
-            self._pending = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(self._pause)
-            ctypes.pythonapi.Py_AddPendingCall(self._pending, None)
+            self._pending = call_in_main_thread(self._pause)  # the profiler belongs to one thread
 
-    def _pause(self, _: Any = None) -> int:
+    def _pause(self) -> None:
         from torch.profiler import ProfilerActivity
 
         if toggle := find("torch.autograd.profiler.profile.toggle_collection_dynamic"):
@@ -162,7 +159,6 @@ class Session(BlockSession):
             clear()
         if self._stacks:
             sys.setprofile(None)
-        return 0
 
     def _begin_anew(self) -> None:
         """Drop what was recorded before the bound, and record again. Called at the first call of a module."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collect.injected.blocks import GPU, UNDISTURBED, Block, Blocks, plan
-from collect.injected.gpu_session import open_gpu_session
+from collect.injected.blocks import UNDISTURBED, Block, Blocks, plan
+from collect.injected.gpu_session import open_session
 from collect.injected.marks import cause
-from collect.injected.session import BlockSession, Session
+from collect.injected.session import BlockSession
 from collect.profilers.base import Own, Profiler, WorkerRecorder
 from schemas.errors import MachineError
 
@@ -68,8 +69,7 @@ class BlockRecorder(WorkerRecorder):
         return {block.kind: block.session.recorder for block in self._recorded if block.session}
 
     def _open(self, block: Block, step: int) -> BlockSession:
-        start = open_gpu_session if block.kind == GPU else Session
-        return start(self._settings, step, step < block.first)
+        return open_session(block.kind, self._settings, step, step < block.first)
 
     def _wait_for_ranks(self, barrier: str) -> None:
         self._wait()
@@ -93,7 +93,7 @@ class BlockRecorder(WorkerRecorder):
             self._write_block(self._last)
 
 
-class BlockProfiler(Profiler[Own]):
+class BlockProfiler(Profiler[Own], ABC):
     """Attaches to the user's Python program, or records inside the worker."""
 
     follows_steps = True
@@ -101,9 +101,9 @@ class BlockProfiler(Profiler[Own]):
     _work: Path | None = None
     """Where processes of the user's program leave their marks."""
 
+    @abstractmethod
     def steps(self) -> tuple[int, int, int]:
         """Return the lengths of the blocks: undisturbed, GPU only, full."""
-        raise NotImplementedError
 
     def settings(self) -> dict[str, Any]:
         """Return what torch.profiler records besides events."""
