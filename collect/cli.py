@@ -6,13 +6,14 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable
-from inspect import Parameter, Signature
+from functools import partial
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 
-from collect.option_checks import all_options, flag, make_options
+from collect.option_checks import all_options, applies_to_programs, flag, make_options
 
 app = typer.Typer(
     name="collect",
@@ -29,13 +30,21 @@ def _fail(sentence: str, code: int) -> NoReturn:
     raise typer.Exit(code)
 
 
-def _with_run_options(function: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the declared options of a run (`all_options`) as its parameters."""
-    argument = typer.Argument(metavar="-- COMMAND ARGS", help="A program of your own to record instead of --model.")
+def _with_run_options(function: Callable[..., None], of_programs: bool = False) -> Callable[..., None]:
+    """Add the declared options of a run (`all_options`) to a command's own parameters.
+
+    With `of_programs` only those that apply to a program of one's own, recorded once.
+    """
+    text = "The program to record." if of_programs else "A program of your own to record instead of --model."
+    argument = typer.Argument(metavar="-- COMMAND ARGS", help=text)
+    own = [p for p in signature(function, eval_str=True).parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
     parameters = [
-        Parameter("program", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, argument])
+        Parameter("program", Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[list[str] | None, argument]),
+        *own,
     ]
     for o in all_options().values():
+        if of_programs and not applies_to_programs(o):
+            continue
         default = ",".join(o.default) if isinstance(o.default, tuple) else o.default
         kind = str if o.kind is tuple else o.kind
         # A switch that is off by default needs no --no-x.
@@ -68,7 +77,13 @@ def _options(
 
 @app.command(context_settings={"allow_interspersed_args": False})
 @_with_run_options
-def run(**values: Any) -> None:
+def run(
+    *,
+    repeat: Annotated[
+        int, typer.Option("--repeat", help="How often to record, each time in a run folder of its own.", min=1)
+    ] = 1,
+    **values: Any,
+) -> None:
     """Record a model's training, or a program of your own, with one or several profilers.
 
     Prints the run folder, on stderr where stdout is a program's. Exit code: the program's own if it is not 0, else
@@ -83,19 +98,61 @@ def run(**values: Any) -> None:
 
     try:
         options = make_options({**values, "program": tuple(values["program"] or ())})
+        record = watch if options.rules else run_once
+        if repeat > 1 and (options.rules or options.job):
+            _fail("--repeat: records a program again from its start, on one node", 2)
         with Signals() as signals:
-            record = watch if options.rules else run_once
-            result = record(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
+            for _ in range(repeat):
+                result = record(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)
+                if result.folder is not None:
+                    # Where the output of a program is shown, stdout has that alone.
+                    typer.echo(str(result.folder), err=bool(options.program) and options.echo is not False)
+                if result.exit_code:
+                    _fail(str(result.reason), result.exit_code)
+                for note in result.notes:
+                    sys.stderr.write(f"{note}\n")
     except ReportedError as e:
         _fail(str(e), e.exit_code)
-    if result.folder is not None:
-        # Where the output of a program is shown, stdout has that alone.
-        typer.echo(str(result.folder), err=bool(options.program) and options.echo is not False)
-    if result.exit_code:
-        _fail(str(result.reason), result.exit_code)
-    for note in result.notes:
-        sys.stderr.write(f"{note}\n")
     sys.stderr.write(f"next: analyze info {shlex.quote(str(result.to_analyze))}\n")
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+@partial(_with_run_options, of_programs=True)
+def ab(
+    *,
+    n: Annotated[int, typer.Option("--repetitions", "-n", help="Recordings of each side.", min=1, max=1000)] = 5,
+    a: Annotated[str | None, typer.Option("--a", help="Command of side a, in quotes.")] = None,
+    b: Annotated[str | None, typer.Option("--b", help="Command of side b, in quotes.")] = None,
+    a_dir: Annotated[str | None, typer.Option("--a-dir", help="Folder to run side a in: a checkout.")] = None,
+    b_dir: Annotated[str | None, typer.Option("--b-dir", help="Folder to run side b in.")] = None,
+    a_env: Annotated[list[str] | None, typer.Option("--a-env", help="Variable of side a: NAME=VALUE.")] = None,
+    b_env: Annotated[list[str] | None, typer.Option("--b-env", help="Variable of side b: NAME=VALUE.")] = None,
+    order_seed: Annotated[int, typer.Option("--order-seed", help="Seed of the order of the recordings.")] = 0,
+    **values: Any,
+) -> None:
+    """Record two programs, or two variants of one, several times in turn (a b b a ...), to compare them.
+
+    Started again, it resumes where it stopped; a recording that failed is made again. Prints the folder. Exit code: 0
+    all recorded, 1 failure, 2 bad input, 130 interrupted.
+    """
+    from rich.console import Console
+
+    from collect.run_command import Signals
+    from collect.sweep.sides import Side, plan_sides, record_sides
+    from schemas.errors import ReportedError
+
+    sides = [Side("a", a, a_dir, tuple(a_env or ())), Side("b", b, b_dir, tuple(b_env or ()))]
+    try:
+        plan = plan_sides(values, sides, n, order_seed)
+        output = plan.folder(Path(values["output"]))
+        with Signals() as signals:
+            code = record_sides(plan, output, Console(stderr=True), signals)
+    except ReportedError as e:
+        _fail(str(e), e.exit_code)
+    typer.echo(str(output))
+    if code:
+        raise typer.Exit(code)
+    sys.stderr.write(f"next: analyze compare {shlex.quote(str(output))}\n")
 
 
 @app.command()
@@ -144,11 +201,10 @@ def sweep(
 
     Ends with a summary. Exit code: 0 all cells done, 1 failure, 2 bad plan, 130 interrupted.
     """
-    from functools import partial
-
     from rich.console import Console
 
     from collect.run_command import Signals
+    from collect.sweep.plan import read_plan
     from collect.sweep.sweep import sweep as run_sweep
     from collect.sweep.tasks import launch, parse_options, script
     from schemas.errors import ReportedError
@@ -160,7 +216,7 @@ def sweep(
             raise typer.Exit
         with Signals() as signals:
             run_cells = partial(launch, launcher, options) if launcher else None
-            code = run_sweep(plan, output, retry_failed, Console(stderr=True), signals, only, run_cells)
+            code = run_sweep(read_plan(plan), output, retry_failed, Console(stderr=True), signals, only, run_cells)
     except ReportedError as e:
         _fail(str(e), e.exit_code)
     raise typer.Exit(code)

@@ -67,14 +67,15 @@ _GIT_VARIABLES = {
 }
 
 
-def program_folder(program: Sequence[str]) -> Path | None:
-    """Return the folder of the script that a command runs, else the current one; None if that was deleted."""
-    with suppress(OSError, ValueError):
-        scripts = (Path(a) for a in program if a.endswith((".py", ".sh")))
-        if script := next(filter(is_file, scripts), None):
-            return script.resolve().parent
+def program_folder(program: Sequence[str], directory: str | None = None) -> Path | None:
+    """Return the folder of the script that a command runs, else the one it runs in; None if that was deleted."""
     with suppress(OSError):
-        return Path.cwd()
+        folder = Path(directory or ".").resolve(strict=True)
+        with suppress(OSError, ValueError):
+            scripts = (folder / a for a in program if a.endswith((".py", ".sh")))
+            if script := next(filter(is_file, scripts), None):
+                return script.resolve().parent
+        return folder
     return None
 
 
@@ -111,8 +112,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     return output_of("git", "-C", str(folder), *_GIT_OPTIONS, *arguments, **_GIT_VARIABLES)
 
 
-def describe_node(manifest: Manifest) -> None:
-    """Fill in the manifest's fields on the node, and on the program's repository."""
+def describe_node(manifest: Manifest, directory: str | None = None) -> None:
+    """Fill in the manifest's fields on the node, and on the repository of the program, which runs in `directory`."""
     manifest.host = socket.gethostname()
     manifest.python_version = platform.python_version()
     manifest.driver_version = driver_version()
@@ -120,4 +121,4 @@ def describe_node(manifest: Manifest) -> None:
     manifest.torch_version = manifest.packages.get("torch")
     manifest.torchvision_version = manifest.packages.get("torchvision")
     manifest.environment = safe_variables(os.environ)
-    manifest.git_commit, manifest.git_dirty = git_state(program_folder(manifest.program or ()))
+    manifest.git_commit, manifest.git_dirty = git_state(program_folder(manifest.program or (), directory))

@@ -12,13 +12,14 @@ import msgspec
 
 from collect.environment import has_gpu
 from collect.injected.step_rules import parse_when
-from collect.options import RunOptions
+from collect.options import WATCHING, RunOptions
 from collect.profilers import PROFILERS, make_profiler
 from schemas.errors import InputError
 from schemas.files import is_dir
 from schemas.manifest import is_run_id
 from schemas.option_declaration import Declared, declared
 from schemas.urls import url_of
+from schemas.workload import PARALLEL, WORKLOAD
 
 PATH_DATA = ("cifar100", "food101", "imagefolder")
 """Data sets given as NAME:PATH."""
@@ -31,6 +32,13 @@ def all_options() -> dict[str, Declared]:
     run = declared(RunOptions)
     profiler = run["profiler"]._replace(choices=tuple(PROFILERS))
     return {**run, "profiler": profiler, **{n: o for p in PROFILERS.values() for n, o in declared(p.Options).items()}}
+
+
+def applies_to_programs(option: Declared) -> bool:
+    """Whether an option says how a program is recorded once: not what the built-in workload is, nor when to record."""
+    if option.name in ("steps", "warmup", "device"):
+        return True
+    return option.option.panel not in (WORKLOAD, PARALLEL, WATCHING) and option.name not in ("job", "echo")
 
 
 def flag(key: str) -> str:
@@ -112,6 +120,10 @@ def _check_combination(o: RunOptions, label: Callable[[str], str]) -> None:
         fail("job", f"{o.job!r} cannot name a folder")
     if o.job is not None and not o.program:
         fail("job", "needs a program of your own after --; the built-in workload runs on one node")
+    if o.directory is not None and not o.program:
+        fail("directory", "needs a program of your own after --")
+    if o.directory is not None and not is_dir(Path(o.directory)):
+        fail("directory", f"{o.directory} is not a folder")
     step = o.step_function
     if step is not None and not o.program:
         fail("step_function", "needs a program of your own after --")
@@ -191,6 +203,10 @@ def resolve(options: RunOptions) -> RunOptions:
     """Fill in what depends on the node (device) and check what depends on it. Raises InputError."""
     device = options.device or ("cuda" if has_gpu() else "cpu")
     resolved = msgspec.structs.replace(options, device=device)
+    if options.directory is not None:
+        # What a profiler is told to write is relative to the folder that it runs in.
+        output = str(Path(options.output).expanduser().resolve())
+        resolved = msgspec.structs.replace(resolved, output=output)
     if device == "cpu" and "gpu" in options.profiler:
         raise InputError("--profiler gpu: there is no GPU to record; `collect doctor` checks the driver")
     if options.program:

@@ -66,6 +66,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         Option("Keep the .nsys-rep and .ncu-rep next to their exports; they contain the whole environment.", RECORDING),
     ] = False
 
+    directory: Annotated[str | None, Option("Folder to run the program in. Default: the current one.", PROGRAM)] = None
     step_function: Annotated[
         str | None,
         Option(

@@ -71,8 +71,8 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
     """
     requested_device = options.device
     options = resolve(options)
-    if options.program and shutil.which(options.program[0]) is None:
-        raise InputError(f"the program {options.program[0]!r} is not on PATH or is not executable")
+    if options.program:
+        check_executable(options)
     if requested_device is None and options.device == "cpu" and not options.program:
         say(console, "note: torch finds no usable GPU: training on the CPU (`collect doctor` says what is missing)")
     if options.gpu_steps and options.device == "cpu":
@@ -82,7 +82,7 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
     folder = RunFolder.create(options, command)
     manifest = folder.manifest
     describe_workload(manifest, options)
-    describe_node(manifest)
+    describe_node(manifest, options.directory)
     folder.save()
     bad_input = False
     for name in options.profiler:
@@ -90,6 +90,15 @@ def run(options: RunOptions, command: list[str], console: Console, signals: Sign
             break
         bad_input = _run_pass(make_profiler(name, options), options, folder, console, signals)
     return _finish(folder, options, signals, bad_input)
+
+
+def check_executable(options: RunOptions) -> None:
+    """Raise InputError if the program cannot be started."""
+    name = options.program[0]
+    # A path is relative to the folder that the program runs in.
+    found = os.path.join(options.directory or "", name) if os.path.dirname(name) else name  # noqa: PTH118, PTH120
+    if shutil.which(found) is None:
+        raise InputError(f"the program {name!r} is not on PATH or is not executable")
 
 
 def _finish(folder: RunFolder, options: RunOptions, signals: Signals, bad_input: bool) -> RunResult:
@@ -264,7 +273,9 @@ def _execute(
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
         hz = options.gpu_samples_hz if profiler.samples_gpus else 0
         with sampling(scratch / SAMPLES_NAME, hz):
-            done.exit_code = run_logged(done.command, log, environment, signals, on_tick, shown, reads_stdin)
+            done.exit_code = run_logged(
+                done.command, log, environment, signals, on_tick, shown, reads_stdin, options.directory
+            )
     reports = read_reports(scratch)
     if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))

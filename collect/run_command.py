@@ -80,14 +80,15 @@ def run_logged(
     on_tick: Callable[[], None],
     echo: tuple[int, int] | None = None,
     reads_stdin: bool = False,
+    directory: str | None = None,
 ) -> int:
     """Run a command to its end and return its exit code, negative for minus the signal that killed it.
 
-    stdout and stderr go to `log`, and to the two file descriptors of `echo`. With `reads_stdin` it inherits this
-    process's stdin unless that is a terminal, which belongs to another session. `on_tick` is called several times a
-    second. The first signal that `signals` catches is passed on as SIGINT, so that the command can write its recording;
-    a second one, or the end of the grace period, as SIGTERM and then SIGKILL. Raises OSError when the command cannot be
-    started.
+    It runs in `directory`. stdout and stderr go to `log`, and to the two file descriptors of `echo`. With
+    `reads_stdin` it inherits this process's stdin unless that is a terminal, which belongs to another session.
+    `on_tick` is called several times a second. The first signal that `signals` catches is passed on as SIGINT, so that
+    the command can write its recording; a second one, or the end of the grace period, as SIGTERM and then SIGKILL.
+    Raises OSError when the command cannot be started.
     """
     signals.for_program.clear()
     inherits_stdin = reads_stdin and sys.stdin is not None and not sys.stdin.closed and not sys.stdin.isatty()
@@ -100,6 +101,7 @@ def run_logged(
             stdout=stdout,
             stderr=stderr,
             env=environment,
+            cwd=directory,
             start_new_session=True,
         )
     sent_s: list[float] = []

@@ -36,6 +36,7 @@ from collect.run import (
     INTERRUPTED,
     LOG_NAME,
     RunResult,
+    check_executable,
     describe_workload,
     environment_of,
     say,
@@ -89,8 +90,7 @@ def trigger(folder: Path) -> None:
 def watch(options: RunOptions, command: list[str], console: Console, signals: Signals) -> RunResult:
     """Run the program, and record it as its rules say. Raises InputError and MachineError before it is started."""
     options = resolve(options)
-    if shutil.which(options.program[0]) is None:
-        raise InputError(f"the program {options.program[0]!r} is not on PATH or is not executable")
+    check_executable(options)
     if options.job is None:
         options = msgspec.structs.replace(options, job=slurm_job(os.environ))
     output = Path(options.output).expanduser()
@@ -103,7 +103,7 @@ def watch(options: RunOptions, command: list[str], console: Console, signals: Si
         raise os_failure(e, "--output: cannot write to ") from e
     template = Manifest(run_id=path.name, start=utc_now(), command=command)
     describe_workload(template, options)
-    describe_node(template)
+    describe_node(template, options.directory)
     profiler = make_profiler("torch", options)
     shared = path.resolve() if reaches_nodes(options.program) else None
     with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=shared, ignore_cleanup_errors=True) as scratch:
@@ -119,7 +119,9 @@ def watch(options: RunOptions, command: list[str], console: Console, signals: Si
 
         say(console, f"recording when triggered: {path}")
         shown = None if options.echo is False else (1, 2)
-        code = run_logged(list(options.program), path / LOG_NAME, environment, signals, on_tick, shown, True)
+        code = run_logged(
+            list(options.program), path / LOG_NAME, environment, signals, on_tick, shown, True, options.directory
+        )
         recordings.end()
     with suppress(OSError):
         (path / TRIGGER).unlink()

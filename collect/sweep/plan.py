@@ -2,6 +2,8 @@
 
 A plan::
 
+    repeat = 3             # how often each cell runs; 1 if it is missing
+
     [options]              # options of every run, named as in `collect run` with _ for -
     steps = 5
 
@@ -33,6 +35,9 @@ from schemas.manifest import is_run_id
 
 NOT_IN_A_PLAN = ("output", "echo", "job")
 """Options that are given on the command line of the sweep."""
+NOT_OPTIONS = ("repetition", "side")
+"""Values of a cell that its run has no option for."""
+MAX_REPEAT = 1000
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,8 @@ class Plan:
         def label(key: str) -> str:
             return f"{self.path}: {'grid' if key in values else 'options'}.{key}"
 
-        return make_options({**self.options, **values, "output": str(output), "echo": False}, label)
+        given = {key: value for key, value in values.items() if key not in NOT_OPTIONS}
+        return make_options({**self.options, **given, "output": str(output), "echo": False}, label)
 
     def folder(self, output: Path | None) -> Path:
         """Folder of the sweep. Raises InputError if the plan's name cannot name a folder, and for a URL."""
@@ -67,8 +73,11 @@ def read_plan(path: Path) -> Plan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise InputError(f"{path}: not TOML: {e}") from e
     for key in raw:
-        if key not in ("options", "grid", "exclude"):
-            raise InputError(f"{path}: {key}: unknown table; expected options, grid or exclude")
+        if key not in ("repeat", "options", "grid", "exclude"):
+            raise InputError(f"{path}: {key}: unknown key; expected repeat, options, grid or exclude")
+    repeat = raw.get("repeat", 1)
+    if type(repeat) is not int or not 1 <= repeat <= MAX_REPEAT:
+        raise InputError(f"{path}: repeat: invalid value {repeat!r}; expected a whole number from 1 to {MAX_REPEAT}")
     options = raw.get("options", {})
     if not isinstance(options, dict):
         raise InputError(f"{path}: options: expected an [options] table")
@@ -94,6 +103,9 @@ def read_plan(path: Path) -> Plan:
             plan.cells.append(values)
     if not plan.cells:
         raise InputError(f"{path}: the plan has no cells: all are excluded")
+    if repeat > 1:
+        # All cells once, then again: what changes slowly on the machine affects all of them.
+        plan.cells[:] = [{**values, "repetition": i} for i in range(1, repeat + 1) for values in plan.cells]
     return plan
 
 

@@ -33,7 +33,8 @@ class Cell(msgspec.Struct, kw_only=True):
     @property
     def label(self) -> str:
         """The cell in words."""
-        return " ".join(f"{k}={v}" for k, v in self.values.items()) or "the only cell"
+        hidden = ("program", "directory") if "side" in self.values else ()
+        return " ".join(f"{k}={v}" for k, v in self.values.items() if k not in hidden) or "the only cell"
 
 
 class SweepState(msgspec.Struct, kw_only=True):

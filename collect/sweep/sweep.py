@@ -18,7 +18,7 @@ from collect.options import RunOptions
 from collect.run import INTERRUPTED, run
 from collect.run_command import Signals
 from collect.run_folder import make_private, utc_now
-from collect.sweep.plan import read_plan, select_cells
+from collect.sweep.plan import Plan, select_cells
 from collect.sweep.state import Cell, Status, SweepState, load_state, save_state
 from schemas.errors import ReportedError
 
@@ -41,7 +41,7 @@ Launcher = Callable[[Sequence[Work], Path, OnStart, Signals], Iterator[tuple[Cel
 
 
 def sweep(
-    plan_path: Path,
+    plan: Plan,
     output: Path | None,
     retry_failed: bool,
     console: Console,
@@ -53,9 +53,8 @@ def sweep(
 
     Failed cells run again only with `retry_failed`. `only` (key=value,...) selects cells. `launcher` runs them
     elsewhere (collect/sweep/tasks.py) instead of one after the other in this process. `console` writes to stderr.
-    Raises InputError for a bad plan, and MachineError when files cannot be written.
+    Raises InputError for a plan that cannot be resumed, and MachineError when files cannot be written.
     """
-    plan = read_plan(plan_path)
     folder = plan.folder(output)
     try:
         make_private(folder, exist_ok=True)

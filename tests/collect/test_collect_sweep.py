@@ -98,9 +98,17 @@ def test_grid_order_and_excludes(tmp_path: Path) -> None:
     assert [tuple(c.values()) for c in read_plan(plan).cells] == [(2, 0), (2, 1), (4, 0)]
 
 
+def test_repeat_runs_all_cells_then_all_again(tmp_path: Path) -> None:
+    plan = tmp_path / "plan.toml"
+    plan.write_text("repeat = 2\n" + OPTIONS + "[grid]\nbatch_size = [2, 4]\n")
+    cells = [(c["batch_size"], c["repetition"]) for c in read_plan(plan).cells]
+    assert cells == [(2, 1), (4, 1), (2, 2), (4, 2)]
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
+        ("repeat = 0\n" + OPTIONS, "repeat: invalid value 0; expected a whole number from 1"),
         (OPTIONS + "[grid]\nbatchsize = [2]\n", "grid.batchsize: unknown option; did you mean 'batch_size'?"),
         (OPTIONS + 'colour = "red"\n', "options.colour: unknown option"),
         (OPTIONS + '[grid]\nbatch_size = ["two"]\n', "grid.batch_size: invalid value 'two'; expected a whole number"),
