@@ -235,7 +235,7 @@ def test_no_window_function_uses_a_filter() -> None:
         assert not any(slow(select) for _, select in selects(block)), block.name
 
 
-HEADER = ("param", "column", "main", "order", "use", "needs", "pass", "disturbed", "plot", "drill")
+HEADER = ("param", "column", "main", "order", "use", "answer", "needs", "pass", "disturbed", "plot", "drill")
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)

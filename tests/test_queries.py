@@ -77,6 +77,7 @@ NOT_ADDED = {
     "kernel-pace": "the kernels of each group that take the most time",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
+    "summary": "means of a run",
     "useful-flops": "a run of Nsight Compute is compared with a torch run of its own group only",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""

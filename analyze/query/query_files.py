@@ -10,6 +10,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @main name, total_ns               Columns that a table shows first if not all fit.
     -- @order total_ns DESC, name
     -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
+    -- @answer in_steps breakdown window=step   The answer of another built-in query, read as a table in_steps.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
     -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
     --                                    for questions about time.
@@ -53,10 +54,11 @@ LONGEST = 4 << 20
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|needs|pass|disturbed|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|answer|needs|pass|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _PASS_OF_CHOICES = re.compile(r"(\w+)\s+(\w+)=(\S+)")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
+_ANSWER = re.compile(r"(\w+)\s+([\w-]+)((?:\s+\w+=\S+)*)")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
@@ -164,6 +166,15 @@ class Drill:
 
 
 @dataclass(frozen=True)
+class OtherAnswer:
+    """The answer of another built-in query that a query reads under a name."""
+
+    name: str
+    query: str
+    params: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Query:
     """A question, as its file declares it."""
 
@@ -189,6 +200,7 @@ class Query:
     plot: str = ""
     """The figure, as the header declares it; empty if it declares none."""
     drills: tuple[Drill, ...] = ()
+    answers: tuple[OtherAnswer, ...] = ()
 
     @property
     def defaults(self) -> str:
@@ -208,7 +220,23 @@ class Query:
                 raise InputError(f"query {self.name} has no parameter {name!r} ({has})")
         parsed = {p.name: p.parse(values.get(p.name, p.default), self.name) for p in self.params}
         choices = {n: str(v) for n, v in parsed.items() if known[n].choices}
-        return self.fill(self.sql, choices), {n: v for n, v in parsed.items() if not known[n].choices}, choices
+        sql = self._with_answers(self.fill(self.sql, choices))
+        return sql, {n: v for n, v in parsed.items() if not known[n].choices}, choices
+
+    def _with_answers(self, sql: str) -> str:
+        """SQL after CTEs with the answers of other queries."""
+        ctes = [f"{a.name} AS (\n{find(a.query).filled(dict(a.params))}\n)" for a in self.answers]
+        if not ctes:
+            return sql
+        own = sql.removeprefix("WITH ")
+        return f"WITH {', '.join(ctes)}{',' if own != sql else ''}\n{own}"
+
+    def filled(self, values: Mapping[str, str]) -> str:
+        """SQL with the values of its parameters filled in; raises InputError."""
+        sql, bound, _ = self.bind(dict(values))
+        for name, value in bound.items():
+            sql = sql.replace(f"${name}", str(value) if isinstance(value, int | float) else repr(value))
+        return sql
 
     def own_by(self, by: Sequence[str], params: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
         """`by` without what the query itself tells apart, a choice of its parameter `per`; and params with that.
@@ -237,8 +265,10 @@ class Query:
         return next(found, self.prefer)
 
     def used(self, choices: dict[str, str]) -> tuple[str, ...]:
-        """The blocks that it uses with these choices."""
-        return tuple(self.fill(name, choices) for name in self.uses)
+        """The blocks that it and the queries whose answers it reads use with these choices."""
+        others = (find(a.query) for a in self.answers)
+        used = (name for query in others for name in query.used(query.bind({})[2]))
+        return tuple(dict.fromkeys([*(self.fill(name, choices) for name in self.uses), *used]))
 
     def result_columns(self, choices: dict[str, str]) -> tuple[ResultColumn, ...]:
         """The documented columns under their names for these choices."""
@@ -265,6 +295,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
     uses: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
     drills: tuple[Drill, ...] = ()
+    answers: tuple[OtherAnswer, ...] = ()
     for number, line in enumerate(unwrap(head), 1):
         tag = _TAG.match(line)
         if not tag:
@@ -285,9 +316,10 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             choices_prefer |= {(m[2], choice): m[1] for choice in m[3].split("|")}
         elif tag.group(1) == "use":
             uses += names_of(tag.group(2))
+        elif tag.group(1) == "answer" and (m := _ANSWER.fullmatch(tag.group(2))):
+            answers += (OtherAnswer(m[1], m[2], _pairs(m[3])),)
         elif tag.group(1) == "drill" and (m := _DRILL.fullmatch(tag.group(2))):
-            given = (word.partition("=") for word in m[3].split())
-            drills += (Drill(m[1], m[2], tuple((key, value) for key, _, value in given)),)
+            drills += (Drill(m[1], m[2], _pairs(m[3])),)
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
             params.append(_param(m, f"{path}: comment {number}: {line}"))
         elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
@@ -321,7 +353,13 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         main=main,
         plot=plot,
         drills=drills,
+        answers=answers,
     )
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    """Keys and values of `key=value ...`."""
+    return tuple((key, value) for key, _, value in (word.partition("=") for word in text.split()))
 
 
 def _param(match: re.Match[str], where: str) -> Param:

@@ -22,7 +22,7 @@ from analyze.query.query_files import Query, find
 from analyze.query.selection import Selection, check_by
 from analyze.render import visible
 from analyze.report.html_table import table
-from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line, filled_sql
+from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line
 from analyze.shell import command
 from analyze.store.store import Store
 
@@ -127,7 +127,7 @@ class Report:
             query.description,
             query.name,
             self.command(query.name, params, replace(self.selection, by=by)),
-            filled_sql(query, params),
+            query.filled(params),
             link=self.links.query(query.name, params, by) if self.links else "",
         )
         if text not in ("", "none"):

@@ -20,7 +20,7 @@ from analyze.query.text_checks import check_text
 from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
 from analyze.report.html_table import table
-from analyze.report.page import Part, command_line, filled_sql, render, single
+from analyze.report.page import Part, command_line, render, single
 from analyze.store.store import Store
 
 
@@ -117,5 +117,5 @@ def draw(
         raise InputError(f"plot {query.name}: no data for a figure{needs}")
     command = command_line("query", query.name, paths, params, engine.selection)
     heading = title or query.question
-    part = Part(heading, query.description, query.name, command, filled_sql(query, params), table=table(rows))
+    part = Part(heading, query.description, query.name, command, query.filled(params), table=table(rows))
     return Drawing(drawn, answer.note, part)

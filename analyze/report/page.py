@@ -155,14 +155,6 @@ class Page:
         return next((p.config for p in drawn), {})
 
 
-def filled_sql(query: Query, params: Mapping[str, str]) -> str:
-    """Return the SQL of a query with its parameters filled in."""
-    sql, values, _ = query.bind(dict(params))
-    for name, value in values.items():
-        sql = sql.replace(f"${name}", str(value) if isinstance(value, int | float) else repr(value))
-    return sql
-
-
 def command_line(
     verb: str,
     name: str,

@@ -26,7 +26,7 @@ from analyze.report import study_files
 from analyze.report.build import Report, draw, filter_rows
 from analyze.report.html_table import table
 from analyze.report.output_files import check_page
-from analyze.report.page import Claim, Page, Part, Section, command_line, filled_sql, render
+from analyze.report.page import Claim, Page, Part, Section, command_line, render
 from analyze.store.store import Store
 
 HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be checked here"
@@ -89,7 +89,7 @@ class StudyReport(Report):
             query.description if query else "",
             declaration.query,
             self._command(declaration),
-            filled_sql(query, declaration.texts) if query else declaration.sql.strip(),
+            query.filled(declaration.texts) if query else declaration.sql.strip(),
             id=declaration.id or "",
             text=declaration.text,
             different=declaration.different,

@@ -26,7 +26,7 @@ from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
 from analyze.report.changes import change, declared_changes, facts_of_both
 from analyze.report.html_table import table
-from analyze.report.page import Part, command_line, environment, filled_sql, script, style
+from analyze.report.page import Part, command_line, environment, script, style
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
 from analyze.serve.query_request import FORMS, MOST_SHOWN_ROWS, QueryRequest, saved
 from analyze.serve.report_cache import ReportCache
@@ -232,7 +232,7 @@ class Site:
                 notes.append(f"No rows: {why}")
             elif query.mixes(by, len(engine.run_ids), [c.name for c in rows.columns]):
                 notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
-            sql = filled_sql(query, params)
+            sql = query.filled(params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
             links = Addresses(selection, self._folders)
             if query.plot and rows.rows:

@@ -1,0 +1,150 @@
+-- How long is a step, how busy are the GPUs, and what do they achieve?
+--
+-- A row is a recording: the runs of one workload, each figure from the block or pass that knows it best. Times and
+-- shares are those of the GPU-only block if there is one; MFU, tokens and memory those of the full block. Shares are
+-- means over the GPUs: of their steps, or of the whole recording if it has no steps (see `breakdown`). Figures of
+-- several ranks are means over the ranks; images are those of all ranks together.
+-- @column run_id id               The run; of several blocks or passes, the full one.
+-- @column ranks count             Ranks that were ingested.
+-- @column gpus count              GPUs with work.
+-- @column steps count             Recorded training steps of a rank.
+-- @column undisturbed_step_ns ns  Mean training step without the profiler; empty if none was timed.
+-- @column avg_step_ns ns          Mean recorded training step.
+-- @column span_ns ns              Length of the recording: first start to last end of the work of a GPU (mean over
+--                                 GPUs), else of the operators and ranges on the CPU.
+-- @column compute_pct %           Share of the time with compute kernels.
+-- @column exposed_comm_pct %      Share with communication and no compute.
+-- @column exposed_memcpy_pct %    Share with memcpys or memsets and no kernel.
+-- @column idle_pct %              Share without any work, as recorded.
+-- @column undisturbed_idle_pct %  The same in undisturbed steps; empty if none was timed.
+-- @column undisturbed_mfu_pct %   Model FLOPs utilization in undisturbed steps; empty if none was timed.
+-- @column mfu_pct %               Model FLOPs utilization in the recorded steps of the full block; empty without steps.
+-- @column images_per_s images/s   Images of all ranks per second: in undisturbed steps if some were timed, else in the
+--                                 recorded ones.
+-- @column prefill_tokens_per_s number   Tokens per second of prefill steps of a rank (see `serving`).
+-- @column decode_tokens_per_s number    Tokens per second of decode steps of a rank.
+-- @column peak_bytes B            Most bytes allocated on one GPU.
+-- @column peak_reserved_bytes B   Most bytes reserved on one GPU: by the caching allocator, or from the driver.
+-- @column peak_cpu_bytes B        Most bytes that the CPU allocator had allocated in one process.
+-- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
+-- @order run_id
+-- @use arithmetic, memory, steps
+-- @answer gpu_spans breakdown
+-- @answer gpu_steps breakdown window=step
+-- @answer flops_used mfu
+-- @answer peaks_of_memory memory-peak
+-- @answer inference serving
+-- @needs runs that --where and --profiler leave
+-- @pass all
+-- @drill undisturbed_step_ns steps run_id={run_id}
+-- @drill avg_step_ns steps run_id={run_id}
+-- @drill mfu_pct mfu run_id={run_id}
+-- @drill peak_bytes memory-peak run_id={run_id}
+WITH passes AS (
+    SELECT
+        run_group, run_id, ranks, profiler, coalesce(workload_id, run_id::VARCHAR) AS workload,
+        coalesce(list_position(['torch', 'nsys', 'nvprof', 'gpu', 'none', 'ncu'], profiler), 0) AS full_first
+    FROM runs
+),
+few_twins AS (
+    SELECT run_id FROM twins GROUP BY run_id HAVING 100 * count(full_start_ns) < 99 * count(*)
+),
+spans AS (
+    SELECT run_id, count(*) AS gpus, avg(span_ns) AS span_ns FROM gpu_spans GROUP BY run_id
+),
+-- Counters are recorded kernel by kernel, with the program stopped in between: no times are theirs.
+timing AS (
+    SELECT run_group, workload, run_id
+    FROM passes LEFT JOIN spans USING (run_id)
+    WHERE profiler IS DISTINCT FROM 'ncu'
+    QUALIFY row_number() OVER (
+        PARTITION BY run_group, workload
+        ORDER BY gpus IS NULL, profiler IS DISTINCT FROM 'gpu' OR run_id IN (FROM few_twins), full_first, run_id
+    ) = 1
+),
+shares AS (
+    SELECT
+        run_id, pct(sum(compute_ns), sum(span_ns)) AS compute_pct,
+        pct(sum(exposed_comm_ns), sum(span_ns)) AS exposed_comm_pct,
+        pct(sum(exposed_memcpy_ns), sum(span_ns)) AS exposed_memcpy_pct, pct(sum(idle_ns), sum(span_ns)) AS idle_pct,
+        CASE WHEN bool_and(undisturbed_ns IS NOT NULL)
+            THEN pct(sum(undisturbed_idle_ns), sum(undisturbed_ns)) END AS undisturbed_idle_pct
+    FROM (FROM gpu_steps UNION ALL FROM gpu_spans ANTI JOIN gpu_steps USING (run_id))
+    GROUP BY run_id
+),
+rank_steps AS (
+    SELECT
+        run_id, rank, count(*) AS steps, avg(step_ns) AS step_ns, undisturbed_step_ns,
+        avg(images) * 1e9 / nullif(coalesce(undisturbed_step_ns, avg(step_ns)), 0) AS images_per_s
+    FROM step_times LEFT JOIN (SELECT run_id, rank, undisturbed_step_ns FROM step_costs) USING (run_id, rank)
+    WHERE NOT warmup
+    GROUP BY run_id, rank, undisturbed_step_ns
+),
+run_steps AS (
+    SELECT
+        run_id, max(steps) AS steps, round(avg(step_ns))::BIGINT AS avg_step_ns,
+        CASE WHEN bool_and(undisturbed_step_ns IS NOT NULL)
+            THEN round(avg(undisturbed_step_ns))::BIGINT END AS undisturbed_step_ns,
+        CASE WHEN bool_and(images_per_s IS NOT NULL) THEN sum(images_per_s) END AS images_per_s
+    FROM rank_steps
+    GROUP BY run_id
+),
+cpu_spans AS (
+    SELECT run_id, max(end_ns) - min(start_ns) AS cpu_ns
+    FROM (
+        SELECT run_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops
+        UNION ALL
+        SELECT run_id, start_ns, start_ns + dur_ns FROM ranges
+    )
+    GROUP BY run_id
+),
+timed AS (
+    SELECT *
+    FROM timing
+    LEFT JOIN spans USING (run_id)
+    LEFT JOIN shares USING (run_id)
+    LEFT JOIN run_steps USING (run_id)
+    LEFT JOIN cpu_spans USING (run_id)
+),
+used AS (
+    SELECT run_id, mfu_pct, undisturbed_mfu_pct FROM flops_used
+),
+peaks AS (
+    SELECT
+        run_id, max(allocated_bytes) FILTER (is_allocator('gpu', device_type)) AS peak_bytes,
+        max(reserved_bytes) FILTER (is_allocator('gpu', device_type)) AS peak_reserved_bytes,
+        max(allocated_bytes) FILTER (is_allocator('cpu', device_type)) AS peak_cpu_bytes
+    FROM peaks_of_memory
+    GROUP BY run_id
+),
+tokens AS (
+    SELECT
+        run_id, avg(tokens_per_s) FILTER (kind = 'prefill') AS prefill_tokens_per_s,
+        avg(tokens_per_s) FILTER (kind = 'decode') AS decode_tokens_per_s
+    FROM inference
+    GROUP BY run_id
+),
+-- The first pass that knows a figure.
+known AS (
+    SELECT
+        run_group, workload, arg_min(run_id, (full_first, run_id)) AS run_id, max(ranks) AS ranks,
+        arg_min(mfu_pct, full_first) FILTER (steps > 0) AS mfu_pct,
+        arg_min(undisturbed_mfu_pct, full_first) FILTER (steps > 0) AS undisturbed_mfu_pct,
+        arg_min(peak_bytes, full_first) AS peak_bytes, arg_min(peak_reserved_bytes, full_first) AS peak_reserved_bytes,
+        arg_min(peak_cpu_bytes, full_first) AS peak_cpu_bytes,
+        arg_min(prefill_tokens_per_s, full_first) AS prefill_tokens_per_s,
+        arg_min(decode_tokens_per_s, full_first) AS decode_tokens_per_s
+    FROM passes
+    LEFT JOIN run_steps USING (run_id)
+    LEFT JOIN used USING (run_id)
+    LEFT JOIN peaks USING (run_id)
+    LEFT JOIN tokens USING (run_id)
+    GROUP BY run_group, workload
+)
+SELECT
+    k.run_group, k.run_id, ranks, gpus, steps, undisturbed_step_ns, avg_step_ns,
+    round(coalesce(span_ns, cpu_ns))::BIGINT AS span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct,
+    undisturbed_idle_pct, undisturbed_mfu_pct, mfu_pct, images_per_s, prefill_tokens_per_s, decode_tokens_per_s,
+    peak_bytes, peak_reserved_bytes, peak_cpu_bytes
+FROM known k
+LEFT JOIN timed t ON t.workload = k.workload AND t.run_group IS NOT DISTINCT FROM k.run_group

@@ -1,0 +1,70 @@
+"""`summary`: the figures of a recording in a row, each from the block or pass that knows it best."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from support import SAMPLES, ask
+from traces import event, kernel, launch, op, step, write_ranks, write_trace
+
+import analyze
+
+
+def test_shares_are_means_over_gpus_and_steps(tmp_path: Path) -> None:
+    """Two ranks with two steps of 100 us each; the second rank also communicates."""
+    compute = [kernel("gemm", ts, 40, correlation=ts) for ts in (10, 110)]
+    calls = [launch(ts - 1, ts) for ts in (10, 110)]
+    ends = [step(0, 0, 100), step(1, 100, 100)]
+    nccl = [kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", ts, 20, stream=9) for ts in (50, 150)]
+    [row] = ask(write_ranks(tmp_path, [*compute, *calls, *ends], [*compute, *nccl, *calls, *ends]), "summary")
+    assert (row["ranks"], row["gpus"], row["steps"], row["avg_step_ns"]) == (2, 2, 2, 100_000)
+    # Compute is 40 of 100 us on both; communication 20 of 100 us on one; nothing runs in 60 and 40 us.
+    shares = ("compute_pct", "exposed_comm_pct", "exposed_memcpy_pct", "idle_pct")
+    assert [row[name] for name in shares] == pytest.approx([40, 10, 0, 50])
+    assert row["undisturbed_step_ns"] is row["mfu_pct"] is row["peak_bytes"] is None
+
+
+def test_recording_of_the_cpu_alone(tmp_path: Path) -> None:
+    allocated = {"Addr": 1, "Bytes": 64, "Device Type": 0, "Device Id": -1, "Total Allocated": 4096}
+    memory = event("cpu_instant_event", "[memory]", 12, 0, **allocated) | {"ph": "i"}
+    [row] = ask(write_trace(tmp_path / "t.json", [op("aten::mm", 10, 90, 1), memory]), "summary")
+    assert (row["gpus"], row["compute_pct"], row["span_ns"], row["peak_cpu_bytes"]) == (None, None, 90_000, 4096)
+
+
+def test_figures_of_two_blocks() -> None:
+    """Times are those of the GPU-only block, which its own files have; MFU needs operators: the full block."""
+    folder = SAMPLES / "late-ddp"
+    [row] = ask(folder, "summary")
+    timed = [
+        [1e9 * float(r["step_s"]) for r in csv.DictReader(path.open()) if r["undisturbed"] == "true"]
+        for path in sorted((folder / "gpu").glob("*.step_metrics.csv"))
+    ]
+    assert row["undisturbed_step_ns"] == pytest.approx(fmean(map(fmean, timed)), abs=1)
+    recorded = [
+        [1e9 * float(r["step_s"]) for r in csv.DictReader(path.open()) if r["warmup"] == "false"]
+        for path in sorted((folder / "gpu").glob("*.step_metrics.csv"))
+    ]
+    assert row["avg_step_ns"] == pytest.approx(fmean(map(fmean, recorded)), rel=0.02)
+    assert row["run_id"].endswith(".torch") and row["mfu_pct"] < row["undisturbed_mfu_pct"]
+
+
+def test_images_per_second_are_those_of_all_ranks() -> None:
+    [row] = ask(SAMPLES / "resnet18-ddp2", "summary")
+    # --batch-size 16 for each of two ranks (run.json), which take about as long.
+    assert row["images_per_s"] == pytest.approx(2 * 16 * 1e9 / row["avg_step_ns"], rel=0.05)
+
+
+def test_counters_have_no_times() -> None:
+    rows = ask(SAMPLES / "matmuls", "summary")
+    assert rows and all(r["avg_step_ns"] is r["idle_pct"] is None for r in rows)
+
+
+def test_inference_has_tokens_and_no_mfu() -> None:
+    [row] = ask(SAMPLES / "generate", "summary")
+    with analyze.open(SAMPLES / "generate") as traces:
+        rates = {r["kind"]: r["tokens_per_s"] for r in traces.query("serving").dicts()}
+    assert (row["prefill_tokens_per_s"], row["decode_tokens_per_s"]) == (rates["prefill"], rates["decode"])
+    assert row["mfu_pct"] is None
