@@ -102,8 +102,7 @@ class Answer(Result):
         Raises
         ------
         InputError
-            If this is no query's answer, the query declares no figure, there is nothing to draw, or the extra `plot` is
-            missing.
+            If this is no query's answer, the query declares no figure, or there is nothing to draw.
         """
         if self._draw is None:
             raise InputError("plot: only the answer to a query can be drawn; this is none: draw its .df()")

@@ -193,7 +193,6 @@ class Traces:
         """Draw the answer to a query, which a notebook shows; `output`: write it, too, to a .svg, .png or .html file.
 
         `figure`: another one than the query declares. The result's `note` says what of the recordings is left out.
-        Needs the extra `plot`.
         """
         from analyze.plots.drawing import output_format
 
@@ -214,7 +213,7 @@ class Traces:
     ) -> None:
         """Write one HTML page about the recordings; with `compare`, about what changed from them to those.
 
-        `by`: columns of `runs` that tell several runs apart. Needs the extra `plot`.
+        `by`: columns of `runs` that tell several runs apart.
         """
         from analyze.report.output_files import write_report
 
@@ -249,8 +248,7 @@ class Traces:
     def study(self, name: Paths, output: Paths, progress: Counted | None = None) -> list[Claim]:
         """Write the report of a study as one HTML page: its tables and figures, what it printed, which claims hold.
 
-        `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts. Needs the
-        extra `plot`.
+        `name`: one of `studies`, or a folder with a `report.toml`. Returns the claims with their verdicts.
         """
         from analyze.report.study import write_study
 

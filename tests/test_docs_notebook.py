@@ -25,7 +25,6 @@ def execute() -> dict[str, Any]:
     nbclient = pytest.importorskip("nbclient", reason="needs the package nbclient (the dev extra has it)")
     pytest.importorskip("ipykernel", reason="needs the package ipykernel (the dev extra has it)")
     pytest.importorskip("polars", reason="needs the package polars (the dev extra has it)")
-    pytest.importorskip("vl_convert", reason="needs the extra plot")
     made = nbformat.read(NOTEBOOK, as_version=4)
     client = nbclient.NotebookClient(
         made, timeout=120, kernel_name="python3", resources={"metadata": {"path": NOTEBOOK.parent}}

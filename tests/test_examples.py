@@ -50,5 +50,4 @@ def test_own_query_example(tmp_path: Path) -> None:
         assert (row["family"], row["calls"], row["total_ns"]) == ("gemm", 2, 7000)
         assert row["short_pct"] == pytest.approx(200 / 3)
         assert traces.queries.short_kernels(limit_us=1).arrow().num_rows == 0
-        pytest.importorskip("vl_convert", reason="needs the extra plot")
         assert "gemm" in traces.queries.short_kernels().plot().svg()

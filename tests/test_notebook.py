@@ -273,7 +273,6 @@ def test_timestamps_do_not_choose_the_unit_of_durations() -> None:
 
 
 def test_plots_equal_those_of_the_command(tmp_path: Path) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra plot")
     traces = analyze.open(ONE)
     drawn = traces.queries.kernel_share(group="family").plot()
     svg = drawn._repr_svg_()
@@ -292,7 +291,6 @@ def test_plots_equal_those_of_the_command(tmp_path: Path) -> None:
 
 
 def test_a_figure_is_of_the_rows_of_its_answer() -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra plot")
     questions = analyze.open(ONE).queries
     assert "3 of them" in questions.kernel_share(group="family", limit=3).plot().figure.alt
     other = questions.kernel_share(group="family", limit=3).plot(figure="bars x=calls y=family", title="Calls").svg()
@@ -309,7 +307,6 @@ def test_a_figure_is_of_the_rows_of_its_answer() -> None:
     ],
 )
 def test_answer_without_a_figure_is_one_sentence(ask: Any, message: str) -> None:
-    pytest.importorskip("vl_convert", reason="needs the extra plot")
     with pytest.raises(InputError, match=message):
         ask(analyze.open(ONE)).plot()
 

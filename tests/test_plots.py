@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import vl_convert
 from commands import run_cli
 from support import ROOT, SAMPLES, default_answer
 from traces import event, kernel, launch, launched, op, write_trace
@@ -62,7 +63,7 @@ def test_every_declaration_is_drawn_where_there_are_rows() -> None:
                 specs.setdefault(name, []).append(json.dumps(drawing.vega_lite(figure, query.question)))
         assert drawn >= 2, shown
     for name, found in specs.items():
-        assert "<svg" in drawing.library().vegalite_to_svg(json.loads(min(found, key=len))), name
+        assert "<svg" in vl_convert.vegalite_to_svg(json.loads(min(found, key=len))), name
 
 
 def test_every_declaration_names_columns_of_its_query() -> None:
@@ -258,19 +259,6 @@ def test_parallel_requests_share_the_runtime(tmp_path: Path, monkeypatch: pytest
     assert others == [first] * 2 and "vega" in first
     [built] = tmp_path.glob("*.js")
     assert built.read_text() == first
-
-
-def test_missing_plot_library_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "vl_convert", None)
-    traces = analyze.open(SAMPLES / "late-rank")
-    for write in (
-        lambda: traces.plot("kernel-share", tmp_path / "a.svg"),
-        lambda: traces.plot("kernel-share", tmp_path / "a.html"),
-        lambda: traces.report(tmp_path / "a.html"),
-    ):
-        with pytest.raises(InputError, match=r"pip install 'tracequarry\[plot\]'"):
-            write()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_colours() -> None:

@@ -1,4 +1,4 @@
-"""Convert Vega-Lite to SVG and PNG files, and to Vega for pages. Needs the extra `plot`."""
+"""Convert Vega-Lite to SVG and PNG files, and to Vega for pages."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import vl_convert
 
 from analyze.atomic_output import ending_of
 from analyze.errors import InputError
@@ -34,15 +36,6 @@ def output_format(output: Path) -> str:
     """Return the format of a figure by the ending of its file. Raises InputError for unknown ones."""
     endings = [f".{form}" for form in FORMATS]
     return ending_of(output, endings, f"a figure is written as {', '.join(endings)}").removeprefix(".")
-
-
-def library() -> Any:
-    """Return the module that compiles and draws. Raises InputError if it is not installed."""
-    try:
-        import vl_convert
-    except ImportError as e:
-        raise InputError("figures need vl-convert-python and Jinja: pip install 'tracequarry[plot]'") from e
-    return vl_convert
 
 
 def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, Any]:
@@ -88,7 +81,7 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 def vega(figure: Figure) -> dict[str, Any]:
     """Return the figure as Vega for a page: as wide as its container, with the theme of the page."""
-    compiled: dict[str, Any] = library().vegalite_to_vega(vega_lite_of_page(figure), vl_version=VERSION)
+    compiled: dict[str, Any] = vl_convert.vegalite_to_vega(vega_lite_of_page(figure), vl_version=VERSION)
     return compiled
 
 
@@ -110,12 +103,12 @@ def vega_lite_of_page(figure: Figure) -> dict[str, Any]:
 
 def svg(figure: Figure, title: str) -> str:
     """Return the figure as SVG."""
-    return str(_drawn(library().vegalite_to_svg, figure, title))
+    return str(_drawn(vl_convert.vegalite_to_svg, figure, title))
 
 
 def png(figure: Figure, title: str) -> bytes:
     """Return the figure as PNG."""
-    return bytes(_drawn(library().vegalite_to_png, figure, title, scale=2))
+    return bytes(_drawn(vl_convert.vegalite_to_png, figure, title, scale=2))
 
 
 def _drawn(convert: Callable[..., Any], figure: Figure, title: str, **more: Any) -> Any:
@@ -127,9 +120,8 @@ def _drawn(convert: Callable[..., Any], figure: Figure, title: str, **more: Any)
 
 def runtime() -> str:
     """Return the JavaScript that draws Vega in a page. It is cached, because the library needs seconds to bundle it."""
-    vl_convert = library()
     cache = Folder(cache_folder())
-    name = f"vega-{vl_convert.__version__}-{VERSION}"
+    name = f"vega-{version()}-{VERSION}"
     if f"{name}.js" not in cache.files():
         cache.path.mkdir(parents=True, exist_ok=True)
         lock = locked(cache, f"{name}.lock")  # several processes may write reports
@@ -140,6 +132,11 @@ def runtime() -> str:
             if lock is not None:
                 os.close(lock)
     return cache.read(f"{name}.js").decode()
+
+
+def version() -> str:
+    """Return the version of the library that the JavaScript comes from."""
+    return str(vl_convert.__version__)
 
 
 def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:

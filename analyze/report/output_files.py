@@ -25,9 +25,8 @@ from analyze.store.store import Store
 
 
 def check_page(output: Path) -> None:
-    """Raise InputError unless the file ends in .html and the libraries are installed."""
+    """Raise InputError unless the file ends in .html."""
     ending_of(output, (".html", ".htm"), "a report is written as .html")
-    drawing.library()
 
 
 def write_report(
@@ -98,7 +97,6 @@ def draw(
     Raises InputError for a query without a figure, an answer without the columns that it needs or without anything to
     draw.
     """
-    drawing.library()
     check_text(title or "", "--title")
     declaration = declared.of_query(query, params, figure, engine.selection.by)
     rows = Rows.of(answer)

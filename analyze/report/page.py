@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from analyze.errors import InputError
 from analyze.plots import drawing
 from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
@@ -185,11 +184,9 @@ def single(figure: Figure, part: Part, title: str) -> str:
 
 @cache
 def environment(*folders: Path) -> Any:
-    """Return the templates of folders and of this one, with escaping. Raises InputError without Jinja."""
-    try:
-        import jinja2
-    except ImportError as e:
-        raise InputError("a page needs vl-convert-python and Jinja: pip install 'tracequarry[plot]'") from e
+    """Return the templates of folders and of this one, with escaping."""
+    import jinja2
+
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader([*folders, _HERE]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -210,7 +207,7 @@ def script() -> str:
 
 
 def render(page: Page) -> str:
-    """Return the page as self-contained HTML. Raises InputError without Jinja."""
+    """Return the page as self-contained HTML."""
     sheet, runtime, own = style(), drawing.runtime(), script()
     # Escape the end of a script and the start of a comment.
     runtime, own = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, own))

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.plots import drawing
 from analyze.query.selection import Selection
 from analyze.store.store import Store
 
@@ -73,7 +72,6 @@ def check() -> None:
         import uvicorn  # noqa: F401
     except ImportError as e:
         raise InputError("serve needs Starlette and Uvicorn: pip install 'tracequarry[serve]'") from e
-    drawing.library()
 
 
 def browse(address: str, wanted: bool) -> None:

@@ -341,7 +341,7 @@ class Site:
 
     def _address_of_asset(self, name: str) -> str:
         """Return its address, which changes with the content, because browsers cache it."""
-        of = drawing.library().__version__ if name == "vega.js" else self._assets[name][1]
+        of = drawing.version() if name == "vega.js" else self._assets[name][1]
         return f"/static/{name}?v={hashlib.sha256(of.encode()).hexdigest()[:12]}"
 
     # --- HTML -----------------------------------------------------------------------------------------------------
