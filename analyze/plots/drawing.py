@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,7 @@ def runtime() -> str:
 
 def version() -> str:
     """Return the version of the library that the JavaScript comes from."""
-    return str(vl_convert.__version__)
+    return metadata.version("vl-convert-python")
 
 
 def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
