@@ -31,6 +31,7 @@ FLOORS = (
     ("analyze.store",),
     ("analyze.ingestion",),
     ("analyze.query",),
+    ("analyze.verdict",),
     (
         "analyze.advise",
         "analyze.comparison",

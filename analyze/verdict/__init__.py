@@ -1,0 +1,1 @@
+"""Verdicts over repeated runs: slower, faster, same, or cannot tell."""
