@@ -159,8 +159,8 @@ def derived(**rows: list[Row]) -> dict[str, pa.Table]:
     tables["phase_calls"] = phases.phase_calls(tables)
     tables["gpu_work"] = gpu_work.gpu_work(tables)
     tables["call_tree"] = call_tree.call_tree(tables)
-    tables["call_paths"] = call_sums.call_paths(tables)
     tables["call_work"] = call_sums.call_work(tables)
+    tables["call_paths"] = call_sums.call_paths(tables)
     tables["op_sums"] = op_sums.op_sums(tables)
     return tables
 

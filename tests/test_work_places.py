@@ -107,6 +107,55 @@ def test_work_launched_in_a_range_counts_once(tmp_path: Path) -> None:
     assert (row["gpu_ops"], row["gpu_ns"], row["backward_ns"]) == (2, 12_000, 0)
 
 
+def test_operators_have_the_gpu_time_of_their_backward(trace: Path) -> None:
+    """The launches are in the operators of the threads: 30 us of the forward pass, 65 us of the backward pass."""
+    found = {r["name"]: (r["total_device_ns"] // 1000, r["backward_ns"] // 1000) for r in ask(trace, "ops")}
+    assert found["aten::linear"] == (30, 65)
+    assert found["aten::addmm"] == (10, 25)
+    assert found[f"{NODE}AddmmBackward0"] == (65, 0)
+    assert found["encode"] == (30, 65) and found["aten::_foreach_add_"] == (3, 0)
+
+
+def test_tree_has_the_gpu_time_of_the_backward(trace: Path) -> None:
+    rows = ask(trace, "module-tree", params={"kernels": "no"})
+    found = {r["tree"].strip(): (r["total_device_ns"] // 1000, r["backward_ns"] // 1000) for r in rows}
+    assert found["Net_0"] == (30, 65) and found["Linear_0"] == (10, 25) and found["Linear_1"] == (20, 40)
+    assert found[f"{NODE}AddmmBackward0"] == (65, 0)
+
+
+def test_backward_launched_inside_is_no_backward_of_the_tree(tmp_path: Path) -> None:
+    """The step launches forward (5 us) and backward (7 us) itself; of its operator the backward is elsewhere."""
+    backward = {"Sequence number": 1, "Fwd thread id": 1}
+    events = [
+        event("user_annotation", "step", 0, 100),
+        op("aten::relu", 10, 10, 1, **{"Sequence number": 1}), *work(12, 1, 100, 5),
+        op(f"{NODE}ReluBackward0", 30, 20, 2, **backward), op("aten::mul", 32, 10, 3), *work(34, 3, 110, 7),
+    ]  # fmt: skip
+    path = write_trace(tmp_path / "t.json", events)
+    expected = {"step": (12, 0), "aten::relu": (5, 7), f"{NODE}ReluBackward0": (7, 0), "aten::mul": (7, 0)}
+    for query, name in (("ops", "name"), ("module-tree", "tree")):
+        rows = ask(path, query, params={"kernels": "no"} if query == "module-tree" else {})
+        found = {r[name].strip(): (r["total_device_ns"] // 1000, r["backward_ns"] // 1000) for r in rows}
+        assert {n: found[n] for n in expected} == expected
+
+
+def test_threads_count_their_sequence_numbers_alone(tmp_path: Path) -> None:
+    """A later operator of another thread has the number of the node, too: the thread of the node's number decides."""
+    events = []
+    for tid, at in ((1, 0), (3, 5)):
+        for i in range(3 if tid == 1 else 1):
+            op_id = 10 * tid + i
+            events += [
+                op(f"aten::op{tid}", at + 20 * i, 4, op_id, tid, **{"Sequence number": i}),
+                *work(at + 20 * i + 1, op_id, 200 + 10 * op_id, 1, tid),
+            ]
+    backward = {"Sequence number": 0, "Fwd thread id": 1}
+    events += [op(f"{NODE}Backward", 100, 9, 90, 2, **backward), *work(102, 90, 2000, 7, 2)]
+    events += [op(f"{NODE}Backward", 120, 9, 91, 2, **backward | {"Sequence number": 2}), *work(122, 91, 2100, 8, 2)]
+    found = {r["name"]: r["backward_ns"] // 1000 for r in ask(write_trace(tmp_path / "t.json", events), "ops")}
+    assert (found["aten::op1"], found["aten::op3"]) == (15, 0)
+
+
 def test_group_is_an_option(trace: Path) -> None:
     option = run_cli("query", "kernel-share", trace, "--group", "module", "-f", "csv")
     assert option.returncode == 0 and "Linear_1,2,60000" in option.stdout

@@ -50,14 +50,14 @@ DERIVED = (
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
     Derived("phase_calls", 1, phases.READS, phases.phase_calls),
     Derived("twins", 2, twins.READS, twins.twins, of_gpu_block=True),
-    Derived("gpu_work", 2, gpu_work.READS, gpu_work.gpu_work),
+    Derived("gpu_work", 3, gpu_work.READS, gpu_work.gpu_work),
     Derived("gpu_segments", 4, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
     Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),
     Derived("call_tree", 1, call_tree.READS, call_tree.call_tree),
-    Derived("call_paths", 1, call_sums.PATHS_READS, call_sums.call_paths),
-    Derived("call_work", 1, call_sums.WORK_READS, call_sums.call_work),
-    Derived("op_sums", 1, op_sums.READS, op_sums.op_sums),
+    Derived("call_work", 2, call_sums.WORK_READS, call_sums.call_work),
+    Derived("call_paths", 2, call_sums.PATHS_READS, call_sums.call_paths),
+    Derived("op_sums", 2, op_sums.READS, op_sums.op_sums),
 )
 """All derived tables."""
 

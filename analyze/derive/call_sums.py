@@ -26,12 +26,15 @@ _PLACES = ("op", "python", "range")
 MODULE = "nn.Module: "
 """What the names of the Python functions of modules begin with."""
 
-PATHS_READS = {"call_tree": ("kind", "name", "pid", "tid", "start_ns", "dur_ns", "parent", "depth", "self_ns", "path")}
+_CALLS = ("kind", "name", "pid", "tid", "start_ns", "dur_ns", "parent", "depth", "self_ns", "path")
+PATHS_READS = {"call_tree": _CALLS, "call_work": ("tree", "path", "forward_path", "total_ns")}
 """Columns that call_paths is computed from."""
 WORK_READS = {
-    "call_tree": (*PATHS_READS["call_tree"], "op_id"),
-    "gpu_work": ("kind", "name", "start_ns", "dur_ns", "op_id", "call_tid", "call_start_ns"),
-}
+    "call_tree": (*_CALLS, "op_id"),
+    "gpu_work": (
+        "kind", "name", "start_ns", "dur_ns", "op_id", "call_tid", "call_start_ns", "forward_tid", "forward_start_ns",
+    ),
+}  # fmt: skip
 """Columns that call_work is computed from."""
 
 
@@ -57,7 +60,8 @@ def call_paths(tables: Mapping[str, pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     names, trees = _trees(tables["call_tree"])
-    return pa.concat_tables([_sums_by_path(tree, calls, names) for tree, calls in trees])
+    work = tables["call_work"].filter(tables["call_work"].column("forward_path").is_valid())
+    return pa.concat_tables([_sums_by_path(tree, calls, names, work) for tree, calls in trees])
 
 
 def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
@@ -69,7 +73,7 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
     kind = np.array([_PLACES.index(k) if k in _PLACES else -1 for k in kinds.to_pylist()] + [-1])[kind]
     is_python = kind == _PLACES.index("python")
     is_module = np.append(pc.starts_with(names, MODULE).to_numpy(zero_copy_only=False), False)[name]
-    pid, tid, start, dur, parent, depth, self_ns, path = (ints(call_tree, c) for c in PATHS_READS["call_tree"][2:])
+    pid, tid, start, dur, parent, depth, self_ns, path = (ints(call_tree, c) for c in _CALLS[2:])
 
     def trees() -> Iterator[tuple[str, Calls]]:
         calls = None
@@ -97,8 +101,10 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
     return names, trees()
 
 
-def _sums_by_path(tree: str, calls: Calls, names: pa.Array) -> pa.Table:
+def _sums_by_path(tree: str, calls: Calls, names: pa.Array, backward: pa.Table) -> pa.Table:
+    """Return the sums of the paths of a tree. `backward`: work of the backward pass, in all trees."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     n = int(calls.path.max(initial=-1)) + 1
     one = np.zeros(n, np.int64)  # a call of each path
@@ -106,21 +112,51 @@ def _sums_by_path(tree: str, calls: Calls, names: pa.Array) -> pa.Table:
     parent, depth = np.append(calls.path, -1)[calls.parent[one]], calls.depth[one]
     first = np.full(n, np.iinfo(np.int64).max)
     np.minimum.at(first, calls.path, calls.start)
+    last = last_below(parent, depth)
+    work = backward.filter(pc.equal(backward.column("tree"), tree))
+    launched, forward, ns = (ints(work, c) for c in ("path", "forward_path", "total_ns"))
     return pa.table(
         {
             "tree": texts(np.zeros(n, np.int32), pa.array([tree])),
             "path": np.arange(n, dtype=np.int32),
             "parent": nullable(np.where(parent < 0, NULL, parent), pa.int32()),
-            "last_path": pa.array(last_below(parent, depth), pa.int32()),
+            "last_path": pa.array(last, pa.int32()),
             "depth": pa.array(depth, pa.int32()),
             "kind": texts(calls.kind[one], pa.array(_PLACES)),
             "name": texts(calls.name[one], names),
             "calls": np.bincount(calls.path, minlength=n),
             "total_ns": sums(calls.path, n, calls.end - calls.start),
             "self_ns": sums(calls.path, n, calls.self_ns),
+            "backward_ns": nullable(backward_times(parent, last, launched, forward, ns)),
             "first_ns": first,
         }
     )
+
+
+def backward_times(parent: Ints, last: Ints, launched: Ints, forward: Ints, ns: Ints) -> Ints:
+    """Return for each of n nodes, in pre-order, the time of the backward pass of it and the nodes below it.
+
+    `launched`, `forward`, `ns`: node that launched the work (NULL or -1: none), node whose backward pass it is (-1:
+    none), and its time. Work that a node or one below it launched is not counted there: it is GPU time of the node
+    already. NULL for all if a sum may need more than 64 bits.
+    """
+    if np.abs(ns, dtype=np.float64).sum() >= 2**62:
+        return np.full(len(parent), NULL)
+    own = np.zeros(len(parent), np.int64)
+    rows = np.flatnonzero(forward >= 0)
+    launched, around, ns = launched[rows], forward[rows], ns[rows]
+    np.add.at(own, around, ns)
+    # Climb to the innermost node with both.
+    left = np.arange(len(rows))
+    while len(left):
+        left = left[(launched[left] < around[left]) | (launched[left] > last[around[left]])]
+        around[left] = parent[around[left]]
+        left = left[around[left] >= 0]
+    inside = around >= 0
+    np.subtract.at(own, around[inside], ns[inside])
+    so_far = np.append(0, np.cumsum(own))
+    total: Ints = so_far[last + 1] - so_far[:-1]
+    return total
 
 
 def sums(group: Ints, groups: int, values: Ints) -> pa.Array:
@@ -139,7 +175,7 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     work = tables["gpu_work"]
-    op_id, tid, at, start, dur = (ints(work, c) for c in ("op_id", "call_tid", "call_start_ns", "start_ns", "dur_ns"))
+    start, dur, op_id, tid, at, forward_tid, forward = (ints(work, c) for c in WORK_READS["gpu_work"][2:])
     kinds, kind_texts = text_codes([work.column("kind")])
     (names,), name_texts = text_codes([work.column("name")])
     label = pairs(kinds[0], names)
@@ -149,12 +185,14 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     for tree, calls in _trees(tables["call_tree"])[1]:
         if found is None or calls is not found[0]:
             place = _launching(calls, event_ids[calls.rows], op_id, tid, at)
-            group, known = dense(pairs(np.append(calls.path, -1)[place], label))
-            found = calls, place, group, len(known)
-        _, place, group, n = found
+            forward_place = _at(calls, forward_tid, forward)
+            of_path = np.append(calls.path, -1)
+            group, known = dense(pairs(pairs(of_path[place], of_path[forward_place]), label))
+            found = calls, place, forward_place, group, len(known)
+        _, place, forward_place, group, n = found
         one = np.zeros(n, np.int64)
         one[group] = np.arange(len(group))
-        path = np.append(calls.path, NULL)[place[one]]
+        path, forward_path = (np.append(calls.path, NULL)[p[one]] for p in (place, forward_place))
         first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, NULL)
         np.minimum.at(first, group, start)
         np.maximum.at(last, group, start)
@@ -163,6 +201,7 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
                 {
                     "tree": texts(np.zeros(n, np.int32), pa.array([tree])),
                     "path": nullable(path, pa.int32()),
+                    "forward_path": nullable(forward_path, pa.int32()),
                     "kind": texts(kinds[0][one], kind_texts),
                     "name": texts(names[one], name_texts),
                     "calls": np.bincount(group, minlength=n),
@@ -203,7 +242,15 @@ def _launching(calls: Calls, event_ids: Ints, op_id: Ints, tid: Ints, at: Ints) 
             of_key = np.full(int(key.max()) + 1, -1)
             of_key[key[: len(mine)]] = mine
             found[shared] = np.where(at[shared] != NULL, of_key[key[len(mine) :]], -1)
-    alone = np.flatnonzero(((op_id == NULL) | (op_id == 0)) & (at != NULL))
-    if len(alone):
-        found[alone] = OpenIntervals(calls.tid, calls.start, calls.end).at(tid[alone], at[alone])
+    alone = np.flatnonzero((op_id == NULL) | (op_id == 0))
+    found[alone] = _at(calls, tid[alone], at[alone])
+    return found
+
+
+def _at(calls: Calls, tid: Ints, at: Ints) -> Ints:
+    """Return the innermost call of a thread at each time; -1 without one, or where the time is NULL."""
+    found = np.full(len(at), -1)
+    rows = np.flatnonzero(at != NULL)
+    if len(rows):
+        found[rows] = OpenIntervals(calls.tid, calls.start, calls.end).at(tid[rows], at[rows])
     return found

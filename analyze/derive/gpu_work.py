@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from analyze.derive import forward_operators
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
+from analyze.derive.forward_operators import ForwardOperators
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes, texts
 from analyze.derive.phases import PhaseAt
@@ -27,13 +29,14 @@ KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
 
 _WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
+_EVENT = ("tid", "name", "start_ns", "dur_ns", "op_id")
 READS = {
     "kernels": (*_WORK, "name"),
     "memcpys": (*_WORK, "kind", "src_memory", "dst_memory"),
     "memsets": (*_WORK, "dst_memory"),
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
-    "cpu_ops": ("tid", "name", "start_ns", "dur_ns", "op_id"),
-    "ranges": ("origin", "tid", "name", "start_ns", "dur_ns", "op_id"),
+    "cpu_ops": (*_EVENT, *(c for c in forward_operators.READS if c not in _EVENT)),
+    "ranges": ("origin", *_EVENT),
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
     "twins": ("device", "stream", "full_start_ns", "full_correlation_id"),
@@ -43,7 +46,7 @@ READS = {
 CALL_OPS_READS = {
     **{table: ("correlation_id", "op_id") for table in KINDS.values()},
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id", "op_id"),
-    "cpu_ops": READS["cpu_ops"],
+    "cpu_ops": _EVENT,
     "ranges": READS["ranges"],
 }
 """Columns that call_ops is computed from."""
@@ -255,6 +258,7 @@ class _Operators:
     def __init__(self, tables: Mapping[str, pa.Table], op_ids: Ints, threads: Ints):
         """`op_ids`: External ids of GPU work. `threads`: those that launched work without one. Both ascend."""
         parts, self._names = read_events(tables)
+        self._forward = ForwardOperators(tables["cpu_ops"])
         linked, open_, outer = [_NO_EVENTS], [_NO_EVENTS], [_NO_EVENTS]
         for events in parts:
             linked.append(events.take((events.op_id > 0) & (find(op_ids, events.op_id) >= 0)))
@@ -306,13 +310,15 @@ class _Operators:
         around = np.full(len(op_id), -1)
         around[rows] = found
         own = (around < 0) & (row >= 0) & ~events.is_op[row]
+        outer_start = outer.start[around]
         return {
             "op_name": texts(events.name[row], self._names),
             "op_tid": nullable(tid),
             "op_start_ns": nullable(start),
             "op_dur_ns": nullable(np.where(row >= 0, end - start, NULL)),
             "outer_name": texts(np.where(own, events.name[row], outer.name[around]), self._names),
-            "outer_start_ns": nullable(np.where(own, start, outer.start[around])),
+            "outer_start_ns": nullable(np.where(own, start, outer_start)),
+            **self._forward.columns(np.where(by_call, call_tid, tid), outer_start),
         }
 
     def _of_thread(self, op_id: Ints, tid: Ints, call_start: Ints) -> Ints:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.call_sums import sums
+from analyze.derive.call_sums import backward_times, sums
 from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, segments
 from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts
-from analyze.derive.threads import distinct, find
+from analyze.derive.threads import OpenIntervals, distinct, find
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 READS = {
     "call_tree": ("kind", "name", "pid", "tid", "correlation_id", "op_id", "start_ns", "dur_ns"),
     "call_ops": ("correlation_id", "op_id"),
-    "gpu_work": ("op_id", "dur_ns"),
+    "gpu_work": ("op_id", "dur_ns", "forward_tid", "forward_start_ns"),
     "memory_events": ("device_type", "start_ns", "bytes"),
 }
 """Columns that op_sums is computed from."""
@@ -42,12 +42,13 @@ def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
     events = events._replace(op_id=_op_ids(events, tables["call_ops"]))
     events = events._replace(tid=_threads(events))
     launched = _launched(events, ints(tables["gpu_work"], "op_id"), ints(tables["gpu_work"], "dur_ns"))
+    backward = _backward(events, tables["gpu_work"])
     memory = [_changes(tables["memory_events"], events, on_gpu) for on_gpu in (True, False)]
-    without = _sums(events, launched, memory, names, False)
+    without = _sums(events, launched, backward, memory, names, False)
     is_python = kind == PYTHON
     if not is_python.any():
         return pa.concat_tables([without, without.set_column(0, "python", pa.repeat(True, without.num_rows))])
-    return pa.concat_tables([without, _sums(events, launched, memory, names, True)])
+    return pa.concat_tables([without, _sums(events, launched, backward, memory, names, True)])
 
 
 def _op_ids(events: Events, call_ops: pa.Table) -> Ints:
@@ -86,6 +87,20 @@ def _launched(events: Events, op_id: Ints, dur: Ints) -> Ints:
     return total[np.where(is_op, find(ids, events.op_id), -1)]
 
 
+def _backward(events: Events, gpu_work: pa.Table) -> tuple[Ints, Ints, Ints]:
+    """Return of each piece of work of the backward pass the event that launched it, the forward operator (-1 for none),
+    and its time."""
+    work = gpu_work.filter(gpu_work.column("forward_start_ns").is_valid())
+    op_id, dur, tid, start = (ints(work, c) for c in READS["gpu_work"])
+    is_event = (events.kind == OP) | (events.kind == RANGE)
+    rows = np.flatnonzero(is_event & (events.op_id > 0))
+    rows = rows[np.argsort(events.op_id[rows], kind="stable")]
+    launched = np.append(rows, -1)[find(events.op_id[rows], op_id)]
+    ops = np.flatnonzero(events.kind == OP)
+    at = OpenIntervals(events.tid[ops], events.start[ops], events.start[ops] + events.dur[ops]).at(tid, start)
+    return launched, np.append(ops, -1)[at], dur
+
+
 def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | None:
     """Return what was allocated less what was freed while each event ran, on any thread; None if nothing was recorded.
 
@@ -105,7 +120,14 @@ def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | No
     return changed
 
 
-def _sums(events: Events, launched: Ints, memory: list[Ints | None], names: pa.Array, python: bool) -> pa.Table:
+def _sums(
+    events: Events,
+    launched: Ints,
+    backward: tuple[Ints, Ints, Ints],
+    memory: list[Ints | None],
+    names: pa.Array,
+    python: bool,
+) -> pa.Table:
     """Return the rows of the tree with or without Python functions."""
     import pyarrow as pa
 
@@ -117,6 +139,9 @@ def _sums(events: Events, launched: Ints, memory: list[Ints | None], names: pa.A
     kind, name = events.kind[rows], events.name[rows]
     start, dur, gpu = events.start[rows], events.dur[rows], launched[rows]
     parent, last, _ = nest(segments(lane, kind), start, start + dur)
+    place = np.full(len(events.kind) + 1, -1)
+    place[rows] = np.arange(len(rows))
+    backward_ns = backward_times(parent, last, place[backward[0]], place[backward[1]], backward[2])
     self_ns = self_times(parent, last, start, start + dur)
     # An event that is its parent's only child and has its name is one call with it, and launched what it launched.
     child = np.flatnonzero(parent >= 0)
@@ -141,6 +166,7 @@ def _sums(events: Events, launched: Ints, memory: list[Ints | None], names: pa.A
         "self_ns": sums(label, n, self_ns * is_own),
         "gpu_ns": sums(label, n, gpu),
         "total_gpu_ns": sums(label, n, total_gpu * once),
+        "backward_ns": sums(label, n, backward_ns * once),
     }
     for device, changed in zip(("device", "cpu"), memory, strict=True):
         if changed is None:

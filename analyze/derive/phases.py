@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from analyze.derive.forward_operators import ENGINE, NODE
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals, by_thread, distinct, find, nesting_order
@@ -33,8 +34,6 @@ _TORCH_RANGES = (
 )
 """PyTorch's own ranges of a phase."""
 _OPTIMIZER_RANGE = re.compile(r"Optimizer\..*#", re.DOTALL)
-_ENGINE = "autograd::engine"
-_NODE = "autograd::engine::evaluate_function"
 
 
 class Spans(NamedTuple):
@@ -113,10 +112,10 @@ def inferred_phases(ranges: pa.Table, cpu_ops: pa.Table) -> Spans:
     on the rank. `ranges`: those of record_function and NVTX that have a length.
     """
     cpu_ops = _with_length(cpu_ops)
-    is_node = _matches(cpu_ops, "name", lambda text: text.startswith(_NODE))
+    is_node = _matches(cpu_ops, "name", lambda text: text.startswith(NODE))
     sequence = ints(cpu_ops, "sequence_number")
     of_node = distinct(sequence[is_node & (sequence != NULL)])
-    is_forward = _matches(cpu_ops, "name", lambda text: not text.startswith(_ENGINE)) & (find(of_node, sequence) >= 0)
+    is_forward = _matches(cpu_ops, "name", lambda text: not text.startswith(ENGINE)) & (find(of_node, sequence) >= 0)
     parts = [
         _marks(cpu_ops, is_node, BACKWARD),
         _marks(ranges, _matches(ranges, "name", lambda text: _OPTIMIZER_RANGE.match(text) is not None), OPTIMIZER),

@@ -15,6 +15,7 @@ CREATE MACRO known_ns(ns) AS
 -- @column calls count             Calls.
 -- @column total_ns ns             Sum of their durations.
 -- @column self_ns ns              Sum of their self times.
+-- @column backward_ns ns          GPU work of their backward pass and that of paths below, launched outside of them.
 -- @column first_ns ns             First start.
 CREATE MACRO tree_paths(chosen) AS TABLE
 WITH _ranks AS (
@@ -26,7 +27,7 @@ WITH _ranks AS (
 SELECT
     run_id, rank, run_group, kind, name, (before + path)::BIGINT AS path, (before + parent)::BIGINT AS parent,
     (before + last_path)::BIGINT AS last_path, depth, calls, known_ns(total_ns) AS total_ns,
-    known_ns(self_ns) AS self_ns, first_ns
+    known_ns(self_ns) AS self_ns, known_ns(backward_ns) AS backward_ns, first_ns
 FROM call_paths JOIN _ranks USING (run_id, rank)
 WHERE tree = chosen;
 

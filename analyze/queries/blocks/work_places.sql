@@ -1,30 +1,6 @@
 -- Which module, source line and operator of the forward pass GPU work belongs to: work of the backward pass to those of
--- the operator whose gradient it computes.
---
--- A node of autograd's backward pass has the sequence number of the operator that made it: of the operators with that
--- number that began before the node, the last one. Modules and lines need Python stacks.
+-- the operator whose gradient it computes (gpu_work). Modules and lines need Python stacks.
 -- @use intervals, launches, program_lines
-
--- @table forward_links  a row is a node of the backward pass whose forward operator is known.
--- @columns run_id, rank, tid, start_ns
--- @column forward_tid id          Thread of the forward operator.
--- @column forward_ns ns           Its start.
-CREATE TABLE forward_links AS
-WITH _nodes AS (
-    SELECT run_id, rank, tid, start_ns, sequence_number
-    FROM cpu_ops
-    WHERE sequence_number >= 0 AND starts_with(name, 'autograd::engine::evaluate_function')
-),
-_makers AS (
-    SELECT run_id, rank, tid, start_ns, sequence_number
-    FROM cpu_ops SEMI JOIN _nodes USING (run_id, rank, sequence_number)
-    -- The operators of the backward pass have the sequence number, too, and the thread of their forward one.
-    WHERE coalesce(fwd_thread, 0) = 0 AND NOT starts_with(name, 'autograd::engine')
-)
-SELECT n.run_id, n.rank, n.tid, n.start_ns, m.tid AS forward_tid, m.start_ns AS forward_ns
-FROM _nodes n
-ASOF JOIN _makers m
-    ON m.run_id = n.run_id AND m.rank = n.rank AND m.sequence_number = n.sequence_number AND m.start_ns <= n.start_ns;
 
 -- @view forward_work  a row is a kernel, memcpy or memset with the place of the forward pass that it belongs to.
 -- @column * of work_origins
@@ -33,11 +9,9 @@ ASOF JOIN _makers m
 -- @column place_ns ns             Start of the forward operator; of other work, from_ns.
 CREATE VIEW forward_work AS
 SELECT
-    w.*, b.forward_ns IS NOT NULL AS backward, coalesce(b.forward_tid, w.from_tid) AS place_tid,
-    coalesce(b.forward_ns, w.from_ns) AS place_ns
-FROM work_origins w
-LEFT JOIN forward_links b
-    ON b.run_id = w.run_id AND b.rank = w.rank AND b.tid = w.from_tid AND b.start_ns = w.outer_start_ns;
+    *, forward_start_ns IS NOT NULL AS backward, coalesce(forward_tid, from_tid) AS place_tid,
+    coalesce(forward_start_ns, from_ns) AS place_ns
+FROM work_origins;
 
 -- @table work_threads  a row is a thread that launches work: a number is faster to join than run, rank and thread.
 -- @columns track, run_id, rank, tid

@@ -15,13 +15,15 @@
 -- @column total_cpu_ns ns         CPU time with children.
 -- @column self_device_ns ns       GPU time of the work that it launched itself.
 -- @column total_device_ns ns      GPU time of the work that it and its children launched.
+-- @column backward_ns ns          GPU time of the backward pass of it and its children, launched outside of it; with
+--                                 total_device_ns, the GPU time of forward and backward. Sequence numbers link them.
 -- @column self_cpu_pct %          Self CPU time / all self CPU time.
 -- @column total_cpu_pct %         CPU time with children / all self CPU time. More than 100 is possible for recursive
 --                                 operators, as in torch.profiler; empty for an async range, which takes no CPU time.
 -- @column avg_cpu_ns ns           CPU time with children, per call.
 -- @column self_device_pct %       Self GPU time / all GPU work; empty for ranges on the GPU, which are not work.
 -- @column avg_device_ns ns        GPU time with children, per call.
--- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns
+-- @main name, calls, self_cpu_ns, total_cpu_ns, self_device_ns, total_device_ns, backward_ns
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
 -- @use arithmetic, call_sums
 -- @needs operators, ranges, CUDA calls or GPU work
@@ -39,13 +41,13 @@ named AS (
         sum(calls)::BIGINT AS calls,
         sum(known_ns(self_ns))::BIGINT AS self_cpu_ns, sum(known_ns(total_ns))::BIGINT AS total_cpu_ns,
         sum(known_ns(gpu_ns))::BIGINT AS self_device_ns, sum(known_ns(total_gpu_ns))::BIGINT AS total_device_ns,
-        0 AS gpu_work_ns, true AS work
+        sum(known_ns(backward_ns))::BIGINT AS backward_ns, 0 AS gpu_work_ns, true AS work
     FROM op_sums
     WHERE kind <> 'python' AND python = ('{python}' = 'yes')
     GROUP BY run_group, name, kind
     UNION ALL
     SELECT
-        run_group, name, 'gpu', 'gpu', count(*), 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT,
+        run_group, name, 'gpu', 'gpu', count(*), 0, 0, sum(dur_ns)::BIGINT, sum(dur_ns)::BIGINT, 0,
         coalesce(sum(dur_ns) FILTER (work), 0)::BIGINT, bool_or(work)
     FROM gpu_events
     GROUP BY run_group, name

@@ -2,7 +2,8 @@
 --
 -- The calls of all steps and ranks, merged: a row is a path of names from the outermost to the innermost. With Python
 -- stacks (with_stack) the tree has modules and Python functions; without, ranges and operators. The backward pass runs
--- on a thread of its own and has its own trees, at depth 0. CUDA calls belong to the operator that makes them; GPU work
+-- on a thread of its own and has its own trees, at depth 0; backward_ns has its GPU work at the forward operators whose
+-- gradients it computes, too, and at what contains them. CUDA calls belong to the operator that makes them; GPU work
 -- without an operator (CUDA graphs) belongs to the node in which its launch call lies. (no operator) is GPU work whose
 -- launch call lies in no node: self_device_ns adds up to all GPU work.
 -- @param tree module|stack = module   Whether the tree has Python functions other than nn.Modules.
@@ -17,15 +18,17 @@
 -- @column self_cpu_ns ns          CPU time without child nodes.
 -- @column total_device_ns ns      Durations of the GPU work launched in it and its children.
 -- @column self_device_ns ns       Durations of the GPU work launched in it and in none of its children.
+-- @column backward_ns ns          Durations of the GPU work of the backward pass of it and its children, launched
+--                                 elsewhere; total_device_ns + backward_ns is the GPU time of forward and backward.
 -- @column path text               Names from depth 0, separated by ' > '.
--- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns
+-- @main tree, calls, total_cpu_ns, total_device_ns, self_device_ns, backward_ns
 -- @order turns, path
 -- @use call_sums, intervals
 -- @needs operators, ranges or GPU work
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
 WITH RECURSIVE labels AS (
     SELECT
-        path, parent, last_path, run_group, calls, total_ns, self_ns, first_ns,
+        path, parent, last_path, run_group, calls, total_ns, self_ns, backward_ns, first_ns,
         CASE WHEN starts_with(name, 'nn.Module: ') THEN 'module' ELSE kind END AS kind,
         replace(name, 'nn.Module: ', '') AS name
     FROM tree_paths('{tree}')
@@ -62,6 +65,7 @@ running AS (
 calls AS (
     SELECT
         r.run_group, w.parent_path, w.path, r.kind, r.name, r.calls, r.total_ns, r.first_ns, r.device_ns,
+        r.backward_ns,
         l.so_far_ns - r.so_far_ns + r.device_ns AS subtree_ns
     FROM walk w JOIN running r ON r.path = w.own_path JOIN running l ON l.path = r.last_path
 ),
@@ -75,18 +79,19 @@ rows AS (
     SELECT
         run_group, parent_path, path, any_value(kind) AS kind, any_value(name) AS name, sum(calls)::BIGINT AS calls,
         sum(total_ns)::BIGINT AS total_cpu_ns, sum(subtree_ns)::BIGINT AS total_device_ns,
-        sum(device_ns)::BIGINT AS self_device_ns, min(first_ns) AS first_ns
+        sum(device_ns)::BIGINT AS self_device_ns, sum(backward_ns)::BIGINT AS backward_ns, min(first_ns) AS first_ns
     FROM calls
     GROUP BY run_group, parent_path, path
     UNION ALL
     SELECT
-        run_group, NULL, -1, 'op', '(no operator)', 0, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, max(last_ns)
+        run_group, NULL, -1, 'op', '(no operator)', 0, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, 0, max(last_ns)
     FROM leaves
     WHERE parent_path = -1
     GROUP BY run_group
     UNION ALL
     SELECT
-        run_group, parent_path, NULL, kind, name, sum(calls)::BIGINT, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, min(first_ns)
+        run_group, parent_path, NULL, kind, name, sum(calls)::BIGINT, 0, sum(ns)::BIGINT, sum(ns)::BIGINT, 0,
+        min(first_ns)
     FROM leaves
     WHERE '{kernels}' = 'yes'
     GROUP BY run_group, parent_path, kind, name
@@ -107,6 +112,6 @@ named AS (
 )
 SELECT
     run_group, repeat('  ', depth) || name AS tree, depth, kind, calls, total_cpu_ns, self_cpu_ns, total_device_ns,
-    self_device_ns, names AS path, turns
+    self_device_ns, backward_ns, names AS path, turns
 FROM named
 WHERE depth <= $depth
