@@ -40,6 +40,7 @@ FLOORS = (
         "analyze.pivot",
         "analyze.plots",
         "analyze.render",
+        "analyze.summary",
         "analyze.trace",
     ),
     ("analyze.info", "analyze.notebook", "analyze.query_functions", "analyze.report"),

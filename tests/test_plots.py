@@ -18,7 +18,8 @@ from traces import event, kernel, launch, launched, op, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
-from analyze.plots.figure import FAMILIES, Figure, Rows, Scale, colours, cut, label, quantity
+from analyze.plots.figure import FAMILIES, MEANINGS, Figure, Rows, Scale, colours, cut, label, quantity
+from analyze.plots.per import Counts
 from analyze.query.query_files import ResultColumn, catalog, find
 from schemas.kernel_rules import families
 
@@ -100,6 +101,35 @@ def test_bars_have_one_unit_and_count_omitted_rows() -> None:
     assert same and same.alt == "Bars of total time, 8 of them; the longest is h with 1 ms"
 
 
+def test_sums_are_drawn_per_step_and_gpu() -> None:
+    of = rows({"name": "text", "total_ns": "ns", "calls": "count"}, ("a", 48_000_000, 8), ("b", 16_000_000, 8))
+    declaration = declared.parse("bars x=total_ns y=name per=step,gpu", "test")
+    # 2 steps on 4 GPUs: 48 and 16 ms / 8.
+    figure = declared.draw(declaration, of, lambda name: of, Counts(step=2, gpu=4, rank=4))
+    assert bars(figure) == {"a": 6.0, "b": 2.0}
+    assert figure and figure.spec["encoding"]["x"]["axis"]["title"] == "total time per step and GPU (ms)"
+    assert figure.notes == (
+        "Means per step and GPU: sums over 2 steps and 4 GPUs, divided by 8. Tables have the sums.",
+    )
+    # Without steps, or of several runs, the figure says what it sums over.
+    figure = declared.draw(declaration, of, lambda name: of, Counts(gpu=4, rank=4))
+    assert bars(figure) == {"a": 12.0, "b": 4.0}
+    assert figure and figure.notes[1:] == ("Sums over all steps of the recording.",)
+    figure = declared.draw(declaration, of, lambda name: of)
+    assert bars(figure) == {"a": 48.0, "b": 16.0}
+    assert figure and figure.notes == ("Sums over all steps and GPUs of the recording.",)
+    # A row of one step is divided by the GPUs alone.
+    of = rows({"step": "index", "total_ns": "ns"}, (7, 8_000_000))
+    figure = declared.draw(
+        declared.parse("bars x=total_ns y=step per=step,gpu", "test"), of, lambda name: of, Counts(2, 4, 4)
+    )
+    assert bars(figure) == {"7": 2.0}
+    with pytest.raises(InputError, match="per=steps: expected some of step, gpu, rank"):
+        declared.parse("bars x=a y=b per=steps", "test")
+    with pytest.raises(InputError, match="lines has no option 'per=step'"):
+        declared.parse("lines x=a y=b per=step", "test")
+
+
 def test_strip_of_many_steps_shows_means() -> None:
     of = rows({"step": "index", "step_ns": "ns"}, *((i, 1000 * i) for i in range(300)))
     figure = draw("strip x=step y=step_ns", of)
@@ -138,6 +168,9 @@ def test_a_tree_of_two_recordings_has_room_for_both() -> None:
     # y is only in A, z only in B: x is as wide as both. Changes: 60 - 40, 0 - 30, 50 - 0, 0.
     assert {n: v["b"] - v["a"] for n, v in values.items()} == {"x": 80, "z": 50, "y": 30, "w": 5}
     assert {n: v["change"] for n, v in values.items()} == {"x": 20, "z": 50, "y": -30, "w": 0}
+    # The widths add up to 85 ns, which neither side has: no axis says so.
+    assert figure and figure.spec["layer"][0]["encoding"]["x"]["axis"] is None
+    assert figure.notes[-1].endswith("45 ns before and 65 ns now in total.")
 
 
 def test_heat_map_lanes() -> None:
@@ -221,7 +254,7 @@ def test_a_new_kind_of_figure_is_one_module(tmp_path: Path) -> None:
     import subprocess
 
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
-    assert result.stdout == "Declaration(kind='dots', options={'x': 'a'})\n", result.stderr
+    assert result.stdout == "Declaration(kind='dots', options={'x': 'a'}, per=())\n", result.stderr
 
 
 @pytest.mark.parametrize("suffix", ["svg", "png", "html"])
@@ -273,6 +306,9 @@ def test_colours() -> None:
     for colour in FAMILIES.values():
         assert 1.05 / (luminance(colour) + 0.05) > 2.8
         assert (luminance(colour) + 0.05) / (luminance("#14181d") + 0.05) > 2.8
+    # Copies and what ran on the CPU are in one figure with families.
+    assert {MEANINGS[n] for n in ("memcpy", "copies", "module", "op", "range")}.isdisjoint(FAMILIES.values())
+    assert 2.8 < 1.05 / (luminance(MEANINGS["memcpy"]) + 0.05) < 6
     scale = colours(["gemm", "mine", "idle"])
     assert scale["range"][0] == FAMILIES["gemm"] and scale["range"][1] not in (FAMILIES["gemm"], scale["range"][2])
 

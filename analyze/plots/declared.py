@@ -1,7 +1,9 @@
 """Read the figure that the header of a query declares: `-- @plot bars x=total_ns y=name color=family`.
 
 The first word is the kind, a module of `analyze.plots.kinds`. The others are its options, `name=value`, with commas
-between several values. A kind defines `OPTIONS`, which documents them, and `draw(rows, options, ask)`.
+between several values. A kind defines `OPTIONS`, which documents them, and `draw(rows, options, ask)`. A kind with
+`SUMS` also has the option `per=step,gpu` or `per=step,rank`: its times are sums over steps and GPUs or ranks, and are
+drawn as means over them.
 """
 
 from __future__ import annotations
@@ -9,11 +11,12 @@ from __future__ import annotations
 import pkgutil
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import NamedTuple
 
 from analyze.errors import InputError
-from analyze.plots import kinds
+from analyze.plots import kinds, per
 from analyze.plots.figure import Ask, Figure, Rows
 from analyze.query.query_files import Query
 
@@ -26,6 +29,8 @@ class Declaration(NamedTuple):
 
     kind: str
     options: dict[str, str]
+    per: tuple[str, ...] = ()
+    """What its sums are drawn as means over."""
 
     @property
     def columns(self) -> list[str]:
@@ -39,14 +44,19 @@ def parse(text: str, where: str) -> Declaration:
     kind, *options = text.split()
     if kind not in KINDS:
         raise InputError(f"{where}: unknown figure {kind!r}; expected one of {', '.join(KINDS)}")
-    known = import_module(f"{kinds.__name__}.{kind}").OPTIONS
-    found = {}
+    module = import_module(f"{kinds.__name__}.{kind}")
+    known = module.OPTIONS
+    found: dict[str, str] = {}
+    parts: tuple[str, ...] = ()
     for option in options:
         name, equals, value = option.partition("=")
+        if name == "per" and hasattr(module, "SUMS"):
+            parts = per.parts(value, where)
+            continue
         if not equals or not value or name not in known:
             raise InputError(f"{where}: {kind} has no option {option!r}; it has {', '.join(f'{n}=' for n in known)}")
         found[name] = value
-    return Declaration(kind, found)
+    return Declaration(kind, found, parts)
 
 
 def of_query(query: Query, params: Mapping[str, str], figure: str | None = None, by: Sequence[str] = ()) -> Declaration:
@@ -68,9 +78,13 @@ def of_query(query: Query, params: Mapping[str, str], figure: str | None = None,
     return declaration
 
 
-def draw(declaration: Declaration, rows: Rows, ask: Ask) -> Figure | None:
-    """Return the figure of an answer; None without data."""
+def draw(declaration: Declaration, rows: Rows, ask: Ask, counts: per.Counts | None = None) -> Figure | None:
+    """Return the figure of an answer; None without data. `counts`: what its sums are over; None: unknown."""
     if not rows.rows:
         return None
-    figure: Figure | None = import_module(f"{kinds.__name__}.{declaration.kind}").draw(rows, declaration.options, ask)
-    return figure
+    kind = import_module(f"{kinds.__name__}.{declaration.kind}")
+    if declaration.per:
+        sums = declaration.options[kind.SUMS].split(",")
+        rows = per.divided(rows, sums, declaration.per, counts or per.Counts())
+    figure: Figure | None = kind.draw(rows, declaration.options, ask)
+    return figure and replace(figure, notes=(*figure.notes, *rows.said))

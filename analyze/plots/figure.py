@@ -37,13 +37,14 @@ FAMILIES = {
 MEANINGS = {
     "compute": "#2f7fd1", "busy": "#2f7fd1", "train": "#2f7fd1", "own GPU time": "#2f7fd1", "GPU time": "#2f7fd1",
     "communication": "#b8860b", "exposed communication": "#b8860b", "transfer": "#b8860b",
-    "copies": "#1798a8", "exposed copies": "#1798a8", "own CPU time": "#9462d3", "CPU time": "#9462d3",
+    "copies": "#a8447f", "exposed copies": "#a8447f", "own CPU time": "#9462d3", "CPU time": "#9462d3",
     "waiting": "#d6493f", "data": "#c9761a", "profiler": "#d858a8", "host wait": "#d6493f", "kernel wait": "#c9761a",
     "idle": "#a9b0ba", "no collective": "#8d949e",
-    "forward": "#2f7fd1", "backward": "#9462d3", "h2d": "#1798a8", "loss": "#8f9a1f", "(outside)": "#8d949e",
-    "(before the trace)": "#6f7b8c", "module": "#9462d3", "range": "#6470d8", "op": "#56708f", "python": "#6f7b8c",
-    "kernel": "#c9761a", "memcpy": "#1798a8", "memset": "#1798a8",
+    "forward": "#2f7fd1", "backward": "#9462d3", "h2d": "#a8447f", "loss": "#8f9a1f", "(outside)": "#8d949e",
+    "(before the trace)": "#6f7b8c", "module": "#5a6aa0", "range": "#4f7f86", "op": "#56708f", "python": "#7a7f87",
+    "kernel": "#c9761a", "memcpy": "#a8447f", "memset": "#a8447f",
     "added": "#d6493f", "removed": "#2f9e58", "slower": "#d6493f", "faster": "#2f9e58", "same": "#8d949e",
+    "mean call": "#9462d3", "mean queue delay": "#c9761a",
     "peak allocated": "#2f7fd1", "peak reserved": "#8d949e",
 }  # fmt: skip
 """Colour of other series that several figures have."""
@@ -79,6 +80,10 @@ class Rows(NamedTuple):
 
     columns: tuple[ResultColumn, ...]
     rows: list[tuple[Any, ...]]
+    per: str = ""
+    """What its times are means over, to append to their title: ` per step and GPU`."""
+    said: tuple[str, ...] = ()
+    """Sentences about that."""
 
     @classmethod
     def of(cls, answer: Result) -> Rows:

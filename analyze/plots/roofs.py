@@ -53,6 +53,8 @@ class Roofline:
     """Compute roofs of the points, and fp32; lowest first."""
     memory: list[Roof]
     """Memory roofs of the shown levels, slowest first."""
+    without_roof: list[str]
+    """Memory levels that are not shown: their roof is not known."""
     total_ns: int
     """Time of all kernels, also of those without a point."""
     unplaced: int
@@ -89,6 +91,9 @@ class Roofline:
         roofs = {"report": "peaks and clocks of the report", "published": "published peaks (schemas/devices.toml)"}
         parts = [f"Roofs: {' and '.join(roofs[s] for s in sources)}." if sources else "Roofs: none known."]
         parts.append("The area of a point is its share of the time.")
+        if self.without_roof:
+            levels = ", ".join(LEVEL_NAMES[level] for level in self.without_roof)
+            parts.append(f"Not shown: points of {levels}, whose roof is not known.")
         if self.unplaced:
             share = 100 * self.unplaced_ns / self.total_ns if self.total_ns else 0
             kernels = "1 kernel" if self.unplaced == 1 else f"{self.unplaced} kernels"

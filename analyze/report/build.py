@@ -15,16 +15,19 @@ from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Ask, Rows, cut, quantity
+from analyze.plots.per import Counts
 from analyze.query.data_needs import lacks
 from analyze.query.engine import Engine
 from analyze.query.literals import of_run, of_runs
 from analyze.query.query_files import Query, find
 from analyze.query.selection import Selection, check_by
 from analyze.render import visible
+from analyze.report.first_screen import Tile, quality, tiles
 from analyze.report.html_table import table
 from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line
 from analyze.shell import command
 from analyze.store.store import Store
+from analyze.summary import measures
 
 _HERE = Path(__file__).parent
 _LABELS = (
@@ -132,7 +135,8 @@ class Report:
         )
         if text not in ("", "none"):
             try:
-                draw(part, declared.of_query(query, params, text, by), rows, self.ask)
+                counts = None if by else Counts.of(self._engine_of(query, params, by))
+                draw(part, declared.of_query(query, params, text, by), rows, self.ask, counts)
             except (InputError, MachineError) as e:
                 part.note = str(e)
         if declaration.get("table", True):
@@ -187,6 +191,17 @@ class Report:
         rows = self.engine.dicts("SELECT * FROM runs ORDER BY run_id")
         return [r for r in rows if r["run_id"] in chosen]
 
+    def summary(self) -> dict[str, Any] | None:
+        """Return the row of `summary` of the one run that was timed; None for several."""
+        rows = {r["run_id"]: r for r in self.ask("summary").dicts()}
+        known = [rows[r["run_id"]] for r in self.timed or self.runs if r["run_id"] in rows]
+        return known[0] if len(known) == 1 and not self.several else None
+
+    def tiles(self) -> list[Tile]:
+        """Return the main figures; none of several runs, which have a table of them."""
+        row, links = self.summary(), self.links
+        return tiles(measures(row), (lambda query: links.query(query, {})) if links else None) if row else []
+
     def checks(self) -> list[dict[str, str]]:
         """Return the data-quality checks; of several runs only notes and warnings, with the number of runs."""
         facts = health.of_rows(self.ask("health").rows)
@@ -210,7 +225,7 @@ class Report:
         for of in same.values():
             of.sort(key=lambda a: -a.saving_pct)
         # Of several runs, each finding is shown once, with the run in which it costs most.
-        worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else list(found)
+        worst = sorted((of[0] for of in same.values()), key=lambda a: -a.saving_pct) if self.several else _ranked(found)
         shown = []
         for a in worst:
             of_its_run = replace(self.selection, where=(of_run(a.run_id),)) if self.several else self.selection
@@ -270,7 +285,7 @@ class Report:
         done = 0
         sections, lacking = [], []
         self.progress(done, total, "health")
-        checks, facts = self.checks(), self.facts()
+        checks, facts = quality(self.checks()), self.facts()
         done += 1
         for s in asked:
             section = Section(s["id"], s["title"])
@@ -292,7 +307,7 @@ class Report:
             notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(
             title or self.title(), facts, checks, findings, advised, sections, lacking, notes,
-            self.page_command(), self.several,
+            self.page_command(), self.several, self.tiles(),
         )  # fmt: skip
 
     def title(self) -> str:
@@ -316,6 +331,11 @@ def _saving(advice: Advice) -> str:
     return saving
 
 
+def _ranked(found: Sequence[Advice]) -> list[Advice]:
+    """Return the findings of both blocks of a run in the order of `advise`."""
+    return sorted(found, key=lambda a: (a.overlaps is not None, -a.saving_pct, a.finding))
+
+
 def heading(part: Mapping[str, Any]) -> str:
     """Return the heading of a declared part."""
     return str(part.get("title") or find(part["query"]).question)
@@ -326,9 +346,9 @@ def page_toml() -> dict[str, Any]:
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
 
 
-def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask) -> None:
-    """Set the figure of a part; None without data."""
-    part.figure = declared.draw(declaration, rows, ask)
+def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask, counts: Counts | None = None) -> None:
+    """Set the figure of a part; None without data. `counts`: what its sums are over."""
+    part.figure = declared.draw(declaration, rows, ask, counts)
 
 
 def filter_rows(rows: Rows, keep: Mapping[str, Any]) -> Rows:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from analyze import summary
 from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
 from analyze.report.build import Report, draw, page_toml
+from analyze.report.first_screen import quality
 from analyze.report.html_table import table
 from analyze.report.page import Page, Part, Section
 from analyze.shell import command
+from analyze.summary import Change
 
 
 def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
@@ -32,7 +35,10 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
     both, facts = facts_of_both(before, after)
     checks = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", before), ("B", after)) for t in r.checks()]
     words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
-    return Page(title or both, facts, checks, [], "", sections, lacking, notes, visible(command(words)), before.several)
+    return Page(
+        title or both, facts, quality(checks), [], "", sections, lacking, notes, visible(command(words)),
+        before.several, changes=figures_of_both(before, after),
+    )  # fmt: skip
 
 
 def declared_changes() -> list[dict[str, Any]]:
@@ -60,6 +66,12 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
     part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
     part.open = part.figure is None
     return part, list(result.notes)
+
+
+def figures_of_both(before: Report, after: Report) -> list[Change]:
+    """Return the main figures of both recordings; none if one of them is several runs."""
+    a, b = before.summary(), after.summary()
+    return summary.changes(a, b) if a and b else []
 
 
 def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:

@@ -12,6 +12,7 @@ from analyze.errors import InputError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Figure, Rows
+from analyze.plots.per import Counts
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, find
 from analyze.query.result import Result
@@ -105,7 +106,7 @@ def draw(
         return Rows.of(engine.query(find(name), more))
 
     try:
-        drawn = declared.draw(declaration, rows, ask)
+        drawn = declared.draw(declaration, rows, ask, None if engine.selection.by else Counts.of(engine))
     except KeyError as e:
         if e.args[0] in {c.name for c in rows.columns}:
             raise

@@ -16,8 +16,10 @@ from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
+from analyze.report.first_screen import Tile
 from analyze.report.html_table import HtmlTable, Link
 from analyze.shell import command
+from analyze.summary import Change
 
 _HERE = Path(__file__).parent
 
@@ -130,7 +132,8 @@ class Page:
 
     title: str
     facts: list[tuple[str, str]]
-    checks: list[dict[str, str]]
+    quality: tuple[str, list[Mapping[str, str]]]
+    """The data quality in a sentence, and the checks to list."""
     findings: list[PageFinding]
     advised: str
     """Why there are no findings."""
@@ -140,6 +143,10 @@ class Page:
     notes: list[str]
     command: str
     several: bool
+    tiles: list[Tile] = field(default_factory=list)
+    """The main figures of one recording."""
+    changes: list[Change] = field(default_factory=list)
+    """The main figures of two recordings."""
     about: str = ""
     study: list[tuple[str, str]] = field(default_factory=list)
     """Facts about the original study."""
@@ -178,7 +185,7 @@ def single(figure: Figure, part: Part, title: str) -> str:
     """Return the page of a single figure, as `analyze plot` writes it."""
     part.figure, part.open = figure, True
     sections = [Section("figure", "", [part])]
-    page = Page(title, [], [], [], "", sections, [], [], part.command, False)
+    page = Page(title, [], ("", []), [], "", sections, [], [], part.command, False)
     return render(page)
 
 

@@ -24,6 +24,7 @@ from analyze.query.sql_checks import check_select, sentence
 from analyze.render.units import finite
 from analyze.report import study_files
 from analyze.report.build import Report, draw, filter_rows
+from analyze.report.first_screen import quality
 from analyze.report.html_table import table
 from analyze.report.output_files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, render
@@ -76,9 +77,9 @@ class StudyReport(Report):
         claims = [self._claim(f"claim[{i}]", claim) for i, claim in enumerate(self.study.claim)]
         self.progress(len(self.study.parts), len(self.study.parts), "")
         return Page(
-            self.study.title, self.facts(), self.checks(), [], "", [s for s in sections.values() if s.parts], lacking,
-            [], self.page_command(("study", self.name)), self.several, self.study.about,
-            list(self.study.study.items()), claims, claimed(claims),
+            self.study.title, self.facts(), quality(self.checks()), [], "", [s for s in sections.values() if s.parts],
+            lacking, [], self.page_command(("study", self.name)), self.several, about=self.study.about,
+            study=list(self.study.study.items()), claims=claims, claimed=claimed(claims),
         )  # fmt: skip
 
     def _part(self, at: str, declaration: study_files.StudyPart) -> Part:
@@ -137,6 +138,7 @@ class StudyReport(Report):
             part.note = f"Not recorded; needs {declaration.lacks}" if declaration.lacks else "Not recorded."
             return
         if figure is not None:
+            figure = figure._replace(per=())  # as the study has them
             try:
                 draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
             except (InputError, MachineError) as e:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from analyze.errors import InputError, MachineError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import Rows, cut, label
+from analyze.plots.per import Counts
 from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
 from analyze.query.query_files import Query, catalog, find
@@ -24,7 +25,8 @@ from analyze.query.selection import DEFAULT, PROFILERS, Selection
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
-from analyze.report.changes import change, declared_changes, facts_of_both
+from analyze.report.changes import change, declared_changes, facts_of_both, figures_of_both
+from analyze.report.first_screen import quality
 from analyze.report.html_table import table
 from analyze.report.page import Part, command_line, environment, script, style
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
@@ -146,14 +148,14 @@ class Site:
             def place(part: str, title: str) -> Placeholder:
                 return Placeholder.at("/run", selection.pairs(), part, title)
 
-            checks = "Data quality"
             chapters = []
             for s in report.sections():
                 places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]
                 chapters.append(Chapter(s["id"], s["title"], places))
             view.sections = [
                 *(chapters.pop(0) for _ in range(report.several)),  # the list of the runs
-                Chapter("checks", "", [place("checks", checks)]),
+                *([] if report.several else [Chapter("figures", "", [place("figures", "The main figures")])]),
+                Chapter("checks", "", [place("checks", "Data quality")]),
                 Chapter("advice", "Advice", [place("advice", "What costs time, and what to try")]),
                 *chapters,
             ]
@@ -170,8 +172,10 @@ class Site:
         """A part of that page."""
         name = given["part"]
         with self._reports.lend(PageSelection.of(given)) as report:
+            if name == "figures":
+                return self._fill("figures", tiles=report.tiles(), changes=[])
             if name == "checks":
-                return self._fill("checks", checks=report.checks(), several=report.several)
+                return self._fill("checks", quality=quality(report.checks()))
             if name == "advice":
                 findings, advised = report.advice()
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
@@ -238,7 +242,10 @@ class Site:
             if query.plot and rows.rows:
                 try:
                     declaration = declared.of_query(query, params, None, by)
-                    draw(part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)))
+                    counts = None if by else Counts.of(engine)
+                    draw(
+                        part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)), counts
+                    )
                 except (InputError, MachineError) as e:
                     notes.append(str(e))
         if rows.rows:
@@ -304,13 +311,16 @@ class Site:
                     Placeholder.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
                     for n, c in enumerate(declared_changes())
                 ]
-            view.sections = [Chapter("changes", "What changed", places)]
+                both = Placeholder.at("/compare", [("a", a), ("b", b)], "figures", "The main figures")
+            view.sections = [Chapter("figures", "", [both]), Chapter("changes", "What changed", places)]
         return self._page(view, given, "compare", runs=self.runs, a=a, b=b)
 
     def compared_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
         a, b = PageSelection(given.get("a", "")), PageSelection(given.get("b", ""))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
+            if given["part"] == "figures":
+                return self._fill("figures", tiles=[], changes=figures_of_both(one, other))
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:

@@ -32,6 +32,8 @@ OPTIONS = {
     "label": "column that is written at its end, after the length",
     "top": "show at most this many bars, the longest",
 }
+SUMS = "x"
+"""Option with the columns that `per` divides."""
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
@@ -48,22 +50,24 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         return None
     top = int(options.get("top", "20"))
     kept = dict.fromkeys(sorted(totals, key=lambda n: -totals[n])[:top])
-    shown = Rows(rows.columns, [row for row, name in zip(rows.rows, labels, strict=True) if name in kept])
+    shown = rows._replace(rows=[row for row, name in zip(rows.rows, labels, strict=True) if name in kept])
     bars = [name for name in labels if name in kept]
     scale = Scale.of((totals[n] for n in kept), unit)
     if "parts" in options:
         parts = [cut("(none)" if v is None else str(v), 40) for v in shown.values(options["parts"])]
         values = shown.numbers(measures[0])
-        spec = _stacked(list(zip(bars, map(_words, parts), values, strict=True)), unit, scale, "whole" in options)
+        spec = _stacked(
+            list(zip(bars, map(_words, parts), values, strict=True)), unit, scale, "whole" in options, rows.per
+        )
     elif len(measures) > 1:
         # Leave out measures that are always 0.
         some = [m for m in measures if any(shown.numbers(m))]
         found = [(bar, label(m), v) for m in some for bar, v in zip(bars, shown.numbers(m), strict=True)]
-        spec = _stacked(found, unit, scale, "whole" in options)
+        spec = _stacked(found, unit, scale, "whole" in options, rows.per)
     else:
         spec = _single(shown, bars, names, measures[0], scale, options)
     first = max(kept, key=lambda n: totals[n])
-    what = " and ".join(label(m) for m in measures)
+    what = " and ".join(label(m) for m in measures) + rows.per
     alt = f"Bars of {what}, {len(kept)} of them; the longest is {first} with {quantity(totals[first], unit)}"
     notes = () if len(kept) == len(totals) else (f"Showing the {len(kept)} longest of {len(totals):,}.",)
     return Figure(spec, alt, notes)
@@ -99,7 +103,7 @@ def _single(
         full = cut(str(row[rows.at(names[0])])) if len(names) == 1 else name
         tip = "\n".join([full, *([group] if color else []), f"{label(measure)}: {said}"])
         values.append({"name": name, "value": scale(value) or 0, "group": group, "said": said, "tip": tip})
-    axis = {"title": scale.title(label(measure)), "tickCount": {"expr": "max(2, width / 110)"}}
+    axis = {"title": scale.title(label(measure) + rows.per), "tickCount": {"expr": "max(2, width / 110)"}}
     # Room for the labels at the ends of the bars.
     room = 30 + 6 * max(len(v["said"]) for v in values)
     low, high = (f(v["value"] for v in values) for f in (min, max))
@@ -131,7 +135,7 @@ def _groups(rows: Rows, names: list[str], color: str) -> list[str]:
     return [family(str(v)) for v in rows.values(names[0])]
 
 
-def _stacked(found: list[tuple[str, str, float]], unit: str, scale: Scale, whole: bool) -> dict[str, Any]:
+def _stacked(found: list[tuple[str, str, float]], unit: str, scale: Scale, whole: bool, per: str) -> dict[str, Any]:
     """Return stacked bars. `found`: bar, part and length."""
     of_part: dict[str, float] = {}
     for _, part, value in found:
@@ -147,7 +151,7 @@ def _stacked(found: list[tuple[str, str, float]], unit: str, scale: Scale, whole
         for bar, part, value in found if value
     ]  # fmt: skip
     title = {"%": "share", "ns": "time", "B": "memory"}.get(unit, "")
-    axis = {"title": "share (%)" if whole else scale.title(title), "tickCount": {"expr": "max(2, width / 110)"}}
+    axis = {"title": "share (%)" if whole else scale.title(title + per), "tickCount": {"expr": "max(2, width / 110)"}}
     x: dict[str, Any] = {"field": "value", "type": "quantitative", "axis": axis, "stack": "zero"}
     if whole:
         x |= {"stack": "normalize"}

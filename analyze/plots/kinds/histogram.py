@@ -12,6 +12,8 @@ OPTIONS = {
     "y": "column with the height",
     "color": "column for the colour; its values are stacked",
 }
+SUMS = "y"
+"""Option with the columns that `per` divides."""
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
@@ -55,7 +57,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
             "x": {"field": "x", "type": "ordinal", "sort": None, "scale": {"domain": domain, "paddingInner": 0.06},
                   "axis": {"title": f"{measure}, from", "labelAngle": 0, "labelOverlap": "greedy"}},
             "y": {"field": "y", "type": "quantitative",
-                  "axis": {"title": tall.title(label(options["y"])), "tickCount": 5}},
+                  "axis": {"title": tall.title(label(options["y"]) + rows.per), "tickCount": 5}},
             "color": {"field": "group", "type": "nominal", "scale": colours(names),
                       "legend": legend(offset=28) if groups else None},
             "tooltip": {"field": "tip"},

@@ -29,6 +29,8 @@ OPTIONS = {
     "kind": "column with the kind of a node, for the colour",
     "least": "leave out nodes below this share of the whole (%)",
 }
+SUMS = "value"
+"""Option with the columns that `per` divides."""
 _SEPARATOR = " > "
 _ROW = 19
 _DEEPEST = 26
@@ -60,6 +62,11 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         groups = list(dict.fromkeys(v["group"] for v in values))
         groups.sort(key=lambda g: (g in FAMILIES, g))
         color = {"field": "group", "type": "nominal", "scale": colours(groups), "legend": legend()}
+    axis: dict[str, Any] | None = {
+        "title": scale.title(label(measure) + rows.per), "grid": False, "tickCount": {"expr": "max(2, width / 110)"},
+    }  # fmt: skip
+    if differs:
+        axis = None  # The widths add up to more than the time of either side.
     x = {"type": "quantitative", "scale": {"domain": {"expr": "[zoom_from, zoom_to]"}, "nice": False, "clamp": True}}
     y = {"type": "quantitative", "scale": {"domain": [0, deepest + 1], "reverse": True, "nice": False}}
     room = "(scale('x', datum.b) - scale('x', datum.a))"
@@ -73,8 +80,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
                 "mark": {"type": "rect", "stroke": {"expr": "paper"}, "strokeWidth": 0.7, "cornerRadius": 1,
                          "cursor": "pointer", "clip": True},
                 "encoding": {
-                    "x": x | {"field": "a", "axis": {"title": scale.title(label(measure)), "grid": False,
-                                                    "tickCount": {"expr": "max(2, width / 110)"}}},
+                    "x": x | {"field": "a", "axis": axis},
                     "x2": {"field": "b"},
                     "y": y | {"field": "top", "axis": None}, "y2": {"field": "bottom"},
                     "color": color, "tooltip": {"field": "tip"},
@@ -92,9 +98,14 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
         ],
     }  # fmt: skip
     notes = [] if len(kept) == len(nodes) else [f"Showing the {len(kept):,} widest of {len(nodes):,} nodes."]
+    total = f"{quantity(whole, unit)} in total"
+    if differs:
+        before, now = (sum(n[side] for n in nodes if n["depth"] == 0) for side in ("before", "now"))
+        total = f"{quantity(before, unit)} before and {quantity(now, unit)} now in total"
+        notes.append(f"A node is as wide as the larger of its two times; {total}.")
     roots = sorted((n for n in nodes if n["depth"] == 0), key=lambda n: -n["wide"])[:4]
     said = ", ".join(f"{cut(n['name'], 60)} {quantity(n['wide'], unit)}" for n in roots)
-    alt = f"Call tree by {label(measure)}, {quantity(whole, unit)} in total, {deepest + 1} levels; roots: {said}"
+    alt = f"Call tree by {label(measure)}{rows.per}, {total}, {deepest + 1} levels; roots: {said}"
     return Figure(spec, alt, tuple(notes))
 
 

@@ -11,6 +11,8 @@ OPTIONS = {
     "color": "column that names a part",
     "top": "show at most this many parts",
 }
+SUMS = "value"
+"""Option with the columns that `per` divides."""
 
 
 def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
@@ -55,10 +57,10 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
             {"data": {"values": [{"said": quantity(total, unit)}]},
              "mark": {"type": "text", "fontSize": 20, "fontWeight": 600, "dy": -4},
              "encoding": {"text": {"field": "said"}}},
-            {"data": {"values": [{"said": label(measure)}]},
+            {"data": {"values": [{"said": label(measure) + rows.per}]},
              "mark": {"type": "text", "color": {"expr": "soft"}, "dy": 16},
              "encoding": {"text": {"field": "said"}}},
         ],
     }  # fmt: skip
-    alt = f"Ring of {label(measure)}, {quantity(total, unit)} in {len(parts)} parts: " + ", ".join(shares[:6])
+    alt = f"Ring of {label(measure)}{rows.per}, {quantity(total, unit)} in {len(parts)} parts: " + ", ".join(shares[:6])
     return Figure(spec, alt)

@@ -48,16 +48,22 @@ def read(rows: Rows, ask: Ask) -> Roofline:
         for r in found:
             r["kernel"] = f"{r['kernel']} ({r['run_id']})"
     points = [Point(**{name: r[name] for name in Point.__dataclass_fields__}) for r in placed]
+    roofs = ask("roofs")
     levels = sorted({p.level for p in points}, key=LEVELS.index)
+    # A point of a level without a roof would look as if it were above the roof of another level.
+    roofed = [m.name for m in _highest(roofs, "gb_per_s", 1e9, set(levels))]
+    shown = [level for level in levels if level in roofed] or levels[:1]
+    without_roof = [level for level in levels if level not in shown]
+    points, levels = [p for p in points if p.level in shown], shown
     at_first = [r for r in found if r["level"] == levels[0]]
     unplaced = [r for r in at_first if r not in placed]
-    roofs = ask("roofs")
     return Roofline(
         title=_title(runs, gpus),
         points=points,
         compute=_highest(roofs, "flops_per_s", 1.0, {p.peak_roof for p in points} | {"fp32"}),
         memory=_highest(roofs, "gb_per_s", 1e9, set(levels)),
         total_ns=sum(r["dur_ns"] for r in at_first),
+        without_roof=without_roof,
         unplaced=len(unplaced),
         unplaced_ns=sum(r["dur_ns"] for r in unplaced),
     )

@@ -20,7 +20,7 @@
 -- @needs kernels of NCCL collectives
 -- @pass gpu
 -- @disturbed waits
--- @plot bars y={group} x=transfer_ns,waiting_ns,unknown_ns
+-- @plot bars y={group} x=transfer_ns,waiting_ns,unknown_ns per=step,gpu
 -- @drill collective collectives each=yes collective={collective}
 -- @drill rank stragglers rank={rank}
 SELECT

@@ -41,7 +41,7 @@
 -- @use collective_kinds, collectives
 -- @needs kernels of NCCL collectives
 -- @pass gpu
--- @plot bars y=dimension,scope,process_group,collective x=total_ns
+-- @plot bars y=dimension,scope,process_group,collective x=total_ns per=step
 -- @drill collective stragglers collective={collective}
 WITH calls AS (
     SELECT

@@ -31,7 +31,7 @@
 -- @pass gpu
 -- @disturbed waits
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group,collective
---     x=transfer_ns,waiting_ns,unknown_ns top=64
+--     x=transfer_ns,waiting_ns,unknown_ns top=64 per=step
 WITH kinds AS (
     SELECT
         *, {

@@ -36,7 +36,7 @@
 -- @order run_id, rank, start_ns, place, pass DESC, collective
 -- @use exposed_comm, fsdp, gpu_timeline, steps
 -- @needs communication kernels that FSDP launched, its ranges and the calls that launched them
--- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64
+-- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64 per=step
 WITH exposed AS (
     SELECT
         track, owner.call AS call, sum(end_ns - start_ns) AS exposed_ns,

@@ -50,7 +50,7 @@
 -- @needs sends and receives (communication kernels whose peers are known)
 -- @disturbed waits and idle time
 -- @plot bars y=stage,step
---     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64
+--     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64 per=step
 WITH transfers AS MATERIALIZED (
     SELECT * FROM pipeline_transfers
 ),

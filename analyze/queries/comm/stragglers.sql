@@ -42,7 +42,7 @@
 -- @needs communication kernels
 -- @pass gpu
 -- @disturbed waits and the slowest rank
--- @plot bars y=run_id,rank,device x=wait_ns top=64
+-- @plot bars y=run_id,rank,device x=wait_ns top=64 per=step
 -- @drill rank breakdown window=step rank={rank}
 WITH calls AS (
     SELECT

@@ -13,7 +13,7 @@
 -- @order total_ns DESC, name
 -- @use arithmetic, time_sums
 -- @needs CUDA API calls, or sums of CUDA API calls (nvprof)
--- @plot bars y=name x=total_ns label=api_time_pct top=15
+-- @plot bars y=name x=total_ns label=api_time_pct top=15 per=step,rank
 -- @drill name calls kind=api name={name}
 SELECT
     run_group, name, sum(calls)::BIGINT AS calls, sum(total_ns)::BIGINT AS total_ns,

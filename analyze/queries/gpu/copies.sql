@@ -21,7 +21,7 @@
 -- @use arithmetic, peaks
 -- @needs memcpys
 -- @pass gpu
--- @plot bars y=run_id,rank,device,kind x=total_ns
+-- @plot bars y=run_id,rank,device,kind x=total_ns per=step
 -- @drill kind memcpy kind={kind}
 WITH by_kind AS (
     SELECT

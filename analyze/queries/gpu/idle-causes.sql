@@ -29,7 +29,7 @@
 -- @needs work on GPUs with gaps between
 -- @pass gpu
 -- @disturbed idle time
--- @plot bars y=run_id,rank,device,stream x=idle_ns parts=cause
+-- @plot bars y=run_id,rank,device,stream x=idle_ns parts=cause per=step
 -- @drill cause gaps top=1000 cause={cause} rank={rank} device={device}
 WITH named AS (
     SELECT

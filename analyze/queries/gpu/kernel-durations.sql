@@ -14,7 +14,7 @@
 -- @use arithmetic
 -- @needs kernels
 -- @pass gpu
--- @plot histogram x=min_duration_ns x2=max_duration_ns y=total_ns color=family
+-- @plot histogram x=min_duration_ns x2=max_duration_ns y=total_ns color=family per=step,gpu
 -- @drill family kernel-by-phase group=family family={family}
 WITH by_duration AS (
     SELECT run_group, family, dur_ns, count(*) AS kernels

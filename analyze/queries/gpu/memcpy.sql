@@ -21,7 +21,7 @@
 -- @use arithmetic
 -- @needs memcpys, or sums of memcpys (nvprof)
 -- @pass gpu
--- @plot bars y=kind x=total_ns label=copy_time_pct
+-- @plot bars y=kind x=total_ns label=copy_time_pct per=step,gpu
 -- @drill kind copies kind={kind}
 WITH copies AS (
     SELECT run_group, kind, 1 AS calls, bytes, dur_ns, dur_ns AS min_ns, dur_ns AS max_ns FROM memcpys

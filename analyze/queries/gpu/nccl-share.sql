@@ -22,7 +22,7 @@
 -- @use arithmetic, collective_kinds, collectives, comm_groups, time_sums
 -- @needs communication kernels, or sums of communication kernels (nvprof)
 -- @pass gpu
--- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct
+-- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct per=step,gpu
 -- @drill collective collectives each=yes collective={collective}
 WITH by_name AS (
     SELECT

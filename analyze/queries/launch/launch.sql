@@ -27,7 +27,7 @@
 -- @order run_id, rank, device, calls DESC, name
 -- @use arithmetic, launches
 -- @needs kernels or the calls that launch them
--- @plot bars y=run_id,rank,device,name x=call_ns,queue_delay_ns
+-- @plot bars y=run_id,rank,device,name x=avg_call_ns,avg_queue_delay_ns
 -- @drill name cuda-api name={name}
 -- @drill rank queue-depth rank={rank} device={device}
 WITH work AS (

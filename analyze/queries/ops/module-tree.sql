@@ -25,7 +25,7 @@
 -- @order turns, path
 -- @use call_sums, intervals
 -- @needs operators, ranges or GPU work
--- @plot icicle name=tree depth=depth value=total_device_ns kind=kind
+-- @plot icicle name=tree depth=depth value=total_device_ns kind=kind per=step,gpu
 WITH RECURSIVE labels AS (
     SELECT
         path, parent, last_path, run_group, calls, total_ns, self_ns, backward_ns, first_ns,

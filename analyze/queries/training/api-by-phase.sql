@@ -16,7 +16,7 @@
 -- @order phase, total_ns DESC, {group}
 -- @use api_roles, arithmetic, intervals, phases
 -- @needs CUDA API calls, each on its own (not the summary of an nvprof log)
--- @plot bars y={group} x=total_ns color=phase label=api_time_pct top=15
+-- @plot bars y={group} x=total_ns color=phase label=api_time_pct top=15 per=step,rank
 WITH placed AS (
     SELECT
         c.run_group, c.name, coalesce(r.role, 'other') AS role, c.start_ns AS at_ns, c.dur_ns,

@@ -16,7 +16,7 @@
 -- @use arithmetic
 -- @needs kernels
 -- @pass gpu
--- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15
+-- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15 per=step,gpu
 -- @drill phase kernel-by-phase phase={phase} group=family
 -- @drill family kernel-durations family={family}
 WITH by_name AS (

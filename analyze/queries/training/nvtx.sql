@@ -27,7 +27,7 @@
 -- @use arithmetic, work_places
 -- @needs NVTX or record_function ranges
 -- @pass nsys
--- @plot bars y=name x=total_ns label=range_time_pct
+-- @plot bars y=name x=total_ns label=range_time_pct per=step,rank
 WITH user_ranges AS MATERIALIZED (
     SELECT
         row_number() OVER () AS range_id, run_group, run_id, rank, tid, end_tid, start_ns, start_ns + dur_ns AS end_ns,

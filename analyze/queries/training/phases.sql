@@ -22,7 +22,7 @@
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
 -- @needs ranges (named like the collector's phases, or torch's own), or a backward pass (autograd's nodes)
--- @plot bars y=phase x=gpu_ns label=gpu_time_pct
+-- @plot bars y=phase x=gpu_ns label=gpu_time_pct per=step,gpu
 -- @drill phase kernel-by-phase phase={phase}
 WITH work AS (
     SELECT run_group, run_id, rank, device, phase_start_ns, coalesce(phase, '(outside)') AS phase, start_ns, dur_ns
