@@ -13,7 +13,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 import analyze
+from analyze.derive import derive
+from analyze.derive.numpy_columns import row_schema
 from analyze.ingestion.cache import open_stores
 from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
@@ -42,6 +46,21 @@ def sql(
     """Rows of a SELECT, run as SQL of the package: without the process that `traces.sql` starts."""
     selection = replace(DEFAULT.narrowed(where, profiler), by=tuple(by))
     return Engine(opened(path).stores, selection).dicts(statement, defining(words(statement.lower())))
+
+
+def recorded_tables(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
+    """The tables that are recorded of a rank, with these rows."""
+    names = [name for name, table in TABLES.items() if not table.derived or name in rows]
+    return {name: pa.Table.from_pylist(rows.get(name, []), row_schema(name)) for name in names}
+
+
+def with_derived(recorded: dict[str, pa.Table], *wanted: str) -> dict[str, pa.Table]:
+    """Tables of a rank, and those that are derived from them: the wanted ones, by default all."""
+
+    def read(table: str, columns: Sequence[str]) -> pa.Table:
+        return (recorded.get(table) or row_schema(table.removeprefix("full.")).empty_table()).select(columns)
+
+    return derive(read, lambda table: not wanted or table in wanted) | recorded
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:

@@ -140,7 +140,6 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "points_in_intervals": ("points", "held"),
     "tree_paths": ("op",),
     "tree_work": ("op",),
-    "work_of_calls": ("op_calls",),
 }
 """What table macros are asked with: names of tables, or a text; the others with `held` for each parameter."""
 

@@ -11,19 +11,15 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import SAMPLES, ask, lines_run, sql
+from support import SAMPLES, ask, lines_run, recorded_tables, sql, with_derived
 from traces import event, kernel, launch, write_trace
 
 import analyze
-from analyze.derive.critical_path import READS, critical_path
-from analyze.derive.critical_path_cpu import READS as CPU_READS
+from analyze.derive.critical_path import critical_path
 from analyze.derive.critical_path_cpu import critical_path_cpu
-from analyze.derive.gpu_work import READS as WORK_READS
-from analyze.derive.gpu_work import gpu_work
 from analyze.derive.interval_nesting import by_number
 from analyze.derive.numpy_columns import NULL
 from analyze.derive.path_graph import Graph, Pieces, Syncs, Window, Work, merge_activities
-from schemas.tables import arrow_schema
 
 
 def path_of(path: Path, window: str = "span") -> list[tuple[Any, ...]]:
@@ -243,16 +239,8 @@ def test_cost_is_linear() -> None:
 
 
 def tables_of(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
-    """The tables of a rank that critical_path and critical_path_cpu read."""
-    reads = [(t, c) for of in (READS, CPU_READS, WORK_READS) for t, columns in of.items() for c in columns]
-    columns = {t: dict.fromkeys(c for table, c in reads if table == t) for t, _ in reads}
-    tables = {
-        t: pa.Table.from_pylist(
-            rows.get(t, []), schema=pa.schema([arrow_schema(t.removeprefix("full.")).field(c) for c in of])
-        )
-        for t, of in columns.items()
-    }
-    return tables | {"gpu_work": gpu_work(tables)}
+    """The tables of a rank with these rows, and those that are derived from them."""
+    return with_derived(recorded_tables(**rows))
 
 
 def op(name: str, start: int, dur: int, tid: int = 1) -> dict[str, Any]:
@@ -338,7 +326,8 @@ def test_innermost_event_is_the_last_begun(events: list[tuple[int, int, int, str
             {"turn": None, "seq": len(pieces), "kind": "cpu", "tid": tid, "start_ns": at[tid] + gap, "dur_ns": dur}
         )
         at[tid] += gap + dur
-    tables = tables_of(cpu_ops=[op(name, start, dur, tid) for tid, start, dur, name in events], critical_path=pieces)
+    ops = [op(name, start, dur, tid) for tid, start, dur, name in events]
+    tables = recorded_tables(cpu_ops=ops, critical_path=pieces)
     expected: dict[tuple[int, str | None], int] = {}
     for piece in pieces:
         for t in range(piece["start_ns"], piece["start_ns"] + piece["dur_ns"]):

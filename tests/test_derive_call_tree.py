@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support import recorded_tables, with_derived
 from traces import event, write_trace
 
 import analyze
-from analyze.derive import call_sums, call_tree, gpu_work, op_sums, phases
+from analyze.derive import call_sums
 from analyze.derive.call_paths import number_paths
 from analyze.derive.interval_nesting import dense, last_below, nest
 from analyze.errors import InputError
-from schemas.tables import arrow_schema
 
 Row = dict[str, Any]
 Interval = tuple[int, int, int]
@@ -137,32 +137,7 @@ def kernel(name: str, dur: int, op_id: int | None = None, correlation: int | Non
 
 def derived(**rows: list[Row]) -> dict[str, pa.Table]:
     """The tables of a rank with these rows, and those that are derived from them."""
-    needed: dict[str, set[str]] = {}
-    for reads in (
-        call_tree.READS,
-        call_sums.WORK_READS,
-        op_sums.READS,
-        gpu_work.READS,
-        gpu_work.CALL_OPS_READS,
-        phases.READS,
-    ):
-        for table, columns in reads.items():
-            needed.setdefault(table, set()).update(columns)
-    tables = {}
-    for table in needed.keys() - {"call_tree", "call_ops", "gpu_work", "phase_calls"}:
-        schema = pa.schema(
-            [field for field in arrow_schema(table.removeprefix("full.")) if field.name in needed[table]]
-        )
-        found = [{c: row.get(c) for c in schema.names} for row in rows.get(table, [])]
-        tables[table] = pa.Table.from_pylist(found, schema)
-    tables["call_ops"] = gpu_work.call_ops(tables)
-    tables["phase_calls"] = phases.phase_calls(tables)
-    tables["gpu_work"] = gpu_work.gpu_work(tables)
-    tables["call_tree"] = call_tree.call_tree(tables)
-    tables["call_work"] = call_sums.call_work(tables)
-    tables["call_paths"] = call_sums.call_paths(tables)
-    tables["op_sums"] = op_sums.op_sums(tables)
-    return tables
+    return with_derived(recorded_tables(**rows))
 
 
 def rows(table: pa.Table, *columns: str, **only: Any) -> list[tuple[Any, ...]]:

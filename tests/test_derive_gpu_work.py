@@ -4,37 +4,18 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from support import recorded_tables, with_derived
 
 from analyze.derive import gpu_work as derive
-from analyze.derive import phases
-from analyze.derive.phases import phase_calls
 from analyze.derive.threads import OpenIntervals, outermost
-from schemas.tables import arrow_schema
 
 Row = dict[str, Any]
-
-
-def tables(**rows: list[Row]) -> dict[str, pa.Table]:
-    """The tables of a rank with these rows, without those that a test does not name."""
-    reads: dict[str, set[str]] = {}
-    for table, columns in chain(derive.READS.items(), derive.CALL_OPS_READS.items(), phases.READS.items()):
-        reads.setdefault(table, set()).update(columns)
-    del reads["call_ops"], reads["phase_calls"]
-    schemas = {
-        t: pa.schema([f for f in arrow_schema(t.removeprefix("full.")) if f.name in columns])
-        for t, columns in reads.items()
-    }
-    return {
-        table: pa.Table.from_pylist([{c: row.get(c) for c in schema.names} for row in rows.get(table, [])], schema)
-        for table, schema in schemas.items()
-    }
 
 
 def kernel(name: str, correlation: int | None, op_id: int | None = None, start: int = 1000, **more: Any) -> Row:
@@ -60,10 +41,7 @@ def span(name: str, start: int, end: int, op_id: int | None = None, origin: str 
 
 def links(*columns: str, **rows: list[Row]) -> list[tuple[Any, ...]]:
     """These columns of gpu_work, in the order of its rows."""
-    given = tables(**rows)
-    given["call_ops"] = derive.call_ops(given)
-    given["phase_calls"] = phase_calls(given)
-    work = derive.gpu_work(given)
+    work = with_derived(recorded_tables(**rows), "gpu_work")["gpu_work"]
     return list(zip(*(work.column(c).to_pylist() for c in columns), strict=True))
 
 
@@ -180,7 +158,7 @@ def test_external_ids_that_are_correlation_ids() -> None:
 )
 def test_correlation_ids_used_as_external_ids_are_detected(op_ids: list[int | None], calls: bool, old: bool) -> None:
     kernels = [kernel("k", correlation, op_id) for correlation, op_id in enumerate(op_ids, 2)]
-    given = tables(kernels=kernels, cpu_ops=OPS, cuda_calls=[call(2, 50, op_id=2)] if calls else [])
+    given = recorded_tables(kernels=kernels, cpu_ops=OPS, cuda_calls=[call(2, 50, op_id=2)] if calls else [])
     found = derive.call_ops(given).to_pylist()
     ops = {2: 11} if calls else {}
     expected = [{"correlation_id": i, "op_id": ops.get(i)} for i in range(2, 2 + len(op_ids))]
@@ -192,15 +170,14 @@ def test_more_rows_than_a_batch_holds() -> None:
     times = derive.ROWS // 7 + 2
     kernels = [kernel(f"k{i}", i, i, start=10 * i) for i in range(1, 8)]
     ops = [op(f"op{i}", 10 * i, 10 * i + 9, i) for i in range(1, 8)]
-    given = tables(kernels=kernels, cpu_ops=ops, cuda_calls=[call(i, 10 * i + 1) for i in range(1, 8)])
+    given = recorded_tables(kernels=kernels, cpu_ops=ops, cuda_calls=[call(i, 10 * i + 1) for i in range(1, 8)])
     for name in ("kernels", "cpu_ops", "cuda_calls"):
         rows = given[name].take(np.tile(np.arange(7), times))
         for column in {"start_ns", "correlation_id", "op_id"} & set(rows.column_names):
             later = pc.add(rows.column(column), np.repeat(np.arange(times) * 1000, 7))
             rows = rows.set_column(rows.column_names.index(column), rows.schema.field(column), later)
         given[name] = rows
-    given["call_ops"], given["phase_calls"] = derive.call_ops(given), phase_calls(given)
-    work = derive.gpu_work(given)
+    work = with_derived(given, "gpu_work")["gpu_work"]
     assert work.num_rows == 7 * times > derive.ROWS
     again = np.tile(np.arange(7), times)
     for column in ("name", "op_name", "outer_name"):
@@ -211,10 +188,48 @@ def test_more_rows_than_a_batch_holds() -> None:
         assert delays == {"min": most, "max": most}, column
 
 
+def test_first_work_of_a_call_on_each_stream() -> None:
+    # Call 1, a CUDA graph, launches three kernels on stream 7 (in the file, the earliest stands last), one on stream 8
+    # and a copy on stream 7 between them; of call 2 the file has no call.
+    kernels = [
+        kernel("b", 1, start=30), kernel("c", 1, start=40), kernel("d", 1, start=50, stream=8),
+        kernel("a", 1, start=10), kernel("e", 2, start=60),
+    ]  # fmt: skip
+    copy = kernel("", 1, start=20) | {"kind": "DtoD"}
+    found = links("start_ns", "first_on_stream", kernels=kernels, memcpys=[copy], cuda_calls=[call(1, 5)])
+    assert sorted(found) == [(10, True), (20, False), (30, False), (40, False), (50, True), (60, None)]
+
+
+def test_sized_calls_of_work() -> None:
+    # On thread 1 a grouped product [0, 90) calls two products [10, 20) and [30, 40), an addition [100, 110) and a view;
+    # thread 2 has none. FLOPs count in the inner products, bytes in the outer calls. Without an External id, the
+    # launch call says where work is from.
+    ops = [
+        op("aten::_grouped_mm", 0, 90, 1), op("aten::mm", 10, 20, 2), op("aten::mm", 30, 40, 3),
+        op("aten::add", 100, 110, 4), op("aten::view", 120, 130, 5),
+    ]  # fmt: skip
+    kernels = [
+        kernel("outer", 1, 1), kernel("first", 2, 2), kernel("second", 3), kernel("add", 4, 4), kernel("view", 5, 5),
+        kernel("elsewhere", 6),
+    ]  # fmt: skip
+    calls = [call(i, at) for i, at in enumerate((5, 15, 35, 105, 125), 1)] + [call(6, 15, tid=2)]
+    found = with_derived(recorded_tables(kernels=kernels, cpu_ops=ops, cuda_calls=calls))
+    rows = {row["call"]: row for row in found["sized_calls"].to_pylist()}
+    assert [(r["name"], r["output"], r["counts_flops"], r["counts_bytes"]) for r in rows.values()] == [
+        ("aten::_grouped_mm", "grouped_matmul", False, True), ("aten::mm", "matmul", True, False),
+        ("aten::mm", "matmul", True, False), ("aten::add", "broadcast", False, True),
+    ]  # fmt: skip
+    starts = {call: row["start_ns"] for call, row in rows.items()} | {None: None}
+    work = found["gpu_work"].select(["name", "flop_call", "sized_call"]).to_pylist()
+    assert {w["name"]: (starts[w["flop_call"]], starts[w["sized_call"]]) for w in work} == {
+        "outer": (None, 0), "first": (10, 0), "second": (30, 0), "add": (None, 100), "view": (None, None),
+        "elsewhere": (None, None),
+    }  # fmt: skip
+
+
 def test_rank_without_gpu_work() -> None:
-    given = tables(cpu_ops=OPS)
-    given["call_ops"], given["phase_calls"] = derive.call_ops(given), phase_calls(given)
-    assert given["call_ops"].num_rows == 0 and derive.gpu_work(given).num_rows == 0
+    found = with_derived(recorded_tables(cpu_ops=OPS))
+    assert found["call_ops"].num_rows == 0 and found["gpu_work"].num_rows == 0
 
 
 def intervals() -> Iterator[tuple[np.ndarray, ...]]:

@@ -102,7 +102,7 @@ def test_calls_of_work_without_a_matching_id(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = sql(
         write_trace(tmp_path / "t.json", trace),
-        "SELECT w.start_ns // 1000 AS us, c.tid FROM work_of_calls('op_calls') w LEFT JOIN op_calls c USING (call)"
-        " ORDER BY us",
+        "SELECT w.start_ns // 1000 AS us, c.tid FROM gpu_work w"
+        " LEFT JOIN sized_calls c ON c.rank = w.rank AND c.call = w.flop_call ORDER BY us",
     )
     assert [tuple(row.values()) for row in found] == [(90, 1), (300, 2), (400, None), (600, None), (800, None)]

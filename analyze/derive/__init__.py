@@ -18,6 +18,7 @@ from analyze.derive import (
     gpu_work,
     op_sums,
     phases,
+    sized_calls,
     twins,
 )
 from analyze.derive.numpy_columns import row_schema
@@ -50,7 +51,8 @@ DERIVED = (
     Derived("call_ops", 1, gpu_work.CALL_OPS_READS, gpu_work.call_ops),
     Derived("phase_calls", 1, phases.READS, phases.phase_calls),
     Derived("twins", 2, twins.READS, twins.twins, of_gpu_block=True),
-    Derived("gpu_work", 3, gpu_work.READS, gpu_work.gpu_work),
+    Derived("sized_calls", 1, sized_calls.READS, sized_calls.sized_calls),
+    Derived("gpu_work", 4, gpu_work.READS, gpu_work.gpu_work),
     Derived("gpu_segments", 4, gpu_segments.READS, gpu_segments.gpu_segments),
     Derived("critical_path", 1, critical_path.READS, critical_path.critical_path),
     Derived("critical_path_cpu", 1, critical_path_cpu.READS, critical_path_cpu.critical_path_cpu),

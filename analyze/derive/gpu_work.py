@@ -19,6 +19,7 @@ from analyze.derive.forward_operators import ForwardOperators
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes, texts
 from analyze.derive.phases import PhaseAt
+from analyze.derive.sized_calls import calls_at
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
 from analyze.derive.twins import FULL_WORK_READS, with_twins
 
@@ -39,6 +40,7 @@ READS = {
     "ranges": ("origin", *_EVENT),
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
+    "sized_calls": ("call", "tid", "start_ns", "dur_ns", "counts_flops", "counts_bytes"),
     "twins": ("device", "stream", "full_start_ns", "full_correlation_id"),
     "full.gpu_work": FULL_WORK_READS,
 }
@@ -107,7 +109,9 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of gpu_work, from the columns READS of a rank's tables."""
     import pyarrow as pa
 
-    work = pa.Table.from_batches(_batches(tables), row_schema("gpu_work"))
+    schema = row_schema("gpu_work")
+    work = pa.Table.from_batches(_batches(tables), schema.remove(schema.get_field_index("first_on_stream")))
+    work = work.append_column("first_on_stream", _first_on_stream(work))
     return with_twins(work, tables["twins"], tables["full.gpu_work"]) if tables["twins"].num_rows else work
 
 
@@ -124,11 +128,18 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
     operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
     phases = PhaseAt(tables["phase_calls"])
+    flop_call_at, sized_call_at = (calls_at(tables["sized_calls"], c) for c in ("counts_flops", "counts_bytes"))
     for kind, table in KINDS.items():
         for first in range(0, tables[table].num_rows, ROWS):
             rows = tables[table].slice(first, ROWS)
             own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, of_ops, called))
             tid, start = calls.tid[call], calls.start[call]
+            of_op = operators.columns(op_id, tid, start)
+            from_op = op_id > 0
+            from_tid, from_ns = (
+                np.where(from_op, of_op[op_column].fill_null(NULL), of_call)
+                for op_column, of_call in (("op_tid", tid), ("op_start_ns", start))
+            )
             yield pa.RecordBatch.from_pydict(
                 {
                     "kind": texts(np.zeros(len(own), np.int32), pa.array([kind])),
@@ -140,10 +151,28 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
                     "call_tid": nullable(tid),
                     "call_start_ns": nullable(start),
                     "call_dur_ns": nullable(calls.dur[call]),
-                    **operators.columns(op_id, tid, start),
+                    **of_op,
                     **phases.columns(tid, start),
+                    "flop_call": nullable(flop_call_at(from_tid, from_ns), pa.int32()),
+                    "sized_call": nullable(sized_call_at(from_tid, from_ns), pa.int32()),
                 }
             )
+
+
+def _first_on_stream(work: pa.Table) -> pa.Array:
+    """Return whether each piece of work is the first of its launch call on its stream; NULL without a call."""
+    import pyarrow as pa
+
+    ids = ints(work, "correlation_id")
+    order = np.argsort(ids, kind="stable")
+    again = ~firsts(ids[order])
+    # Few calls launch several pieces: only these are sorted by stream and start.
+    shared = np.flatnonzero(np.isin(ids, ids[order[again]])) if again.any() else np.empty(0, np.int64)
+    lane = [ints(work, column)[shared] for column in ("device", "stream")]
+    shared = shared[np.lexsort((ints(work, "start_ns")[shared], *lane, ids[shared]))]
+    first = np.ones(len(ids), bool)
+    first[shared] = firsts(*(ints(work, column)[shared] for column in ("correlation_id", "device", "stream")))
+    return pa.array(first, mask=work.column("call_start_ns").is_null().to_numpy())
 
 
 def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:

@@ -88,29 +88,14 @@ FROM (
     SELECT name FROM op_sums WHERE kind IN ('op', 'range')
 );
 
--- @table queue_lanes  a row is a stream with work: a number is faster to join than run, rank, device and stream.
--- @column lane index              Its number.
--- @columns run_group, run_id, rank, device, stream
-CREATE TABLE queue_lanes AS
-SELECT row_number() OVER (ORDER BY run_id, rank, device, stream)::INTEGER AS lane, *
-FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM gpu_work);
-
 -- @view queued_launches  a row is a launch call on a stream: queued from the start of the call to the start of its
 --   first work there (kernel, memcpy or memset).
--- @column lane index              The stream in queue_lanes.
 -- @columns run_group, run_id, rank, device, stream, correlation_id
 -- @column start_ns ns             Start of the call.
 -- @column end_ns ns               Start of the work, at least that of the call.
 CREATE VIEW queued_launches AS
-WITH _launched AS (
-    SELECT
-        lane, w.correlation_id, w.call_start_ns AS start_ns, min(greatest(w.start_ns, w.call_start_ns)) AS end_ns
-    FROM gpu_work w
-    JOIN queue_lanes q
-        ON q.run_id = w.run_id AND q.rank = w.rank AND q.device IS NOT DISTINCT FROM w.device
-        AND q.stream IS NOT DISTINCT FROM w.stream
-    WHERE w.call_start_ns IS NOT NULL
-    GROUP BY lane, w.correlation_id, w.call_start_ns
-)
-SELECT lane, run_group, run_id, rank, device, stream, correlation_id, start_ns, end_ns
-FROM _launched JOIN queue_lanes USING (lane);
+SELECT
+    run_group, run_id, rank, device, stream, correlation_id, call_start_ns AS start_ns,
+    greatest(start_ns, call_start_ns) AS end_ns
+FROM gpu_work
+WHERE first_on_stream;

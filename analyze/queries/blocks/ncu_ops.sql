@@ -46,22 +46,20 @@ QUALIFY row_number() OVER (
 -- @column bare_name text          Short name without namespaces.
 -- @column turn index              Number among the launches of the kernel on its device, in the phase that ncu was
 --                                 limited to.
--- @column call_id id              Operator call in which its own operator began.
--- @column call_start_ns ns        Its start.
+-- @column call index              Call in op_calls in which its operator began.
 CREATE VIEW traced_launches AS
 WITH _named AS (
     SELECT
-        p.ncu_run, w.*, bare_name(n.short_name) AS bare_name, CASE WHEN w.op_id > 0 THEN w.op_tid END AS own_tid
+        p.ncu_run, w.rank, w.device, w.start_ns, bare_name(n.short_name) AS bare_name,
+        CASE WHEN w.op_id > 0 THEN w.flop_call END AS call
     FROM run_pairs p
     JOIN gpu_work w ON w.run_id = p.torch_run AND w.kind = 'kernel' AND (p.phase IS NULL OR w.phase = p.phase)
     JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
 )
 SELECT
-    k.ncu_run, k.rank, k.device, k.bare_name,
-    row_number() OVER (PARTITION BY k.ncu_run, k.rank, k.device, k.bare_name ORDER BY k.start_ns) AS turn,
-    CASE WHEN k.op_start_ns < c.end_ns THEN c.call_id END AS call_id, c.start_ns AS call_start_ns
-FROM _named k ASOF LEFT JOIN op_calls c
-    ON c.run_id = k.run_id AND c.rank = k.rank AND c.tid = k.own_tid AND k.op_start_ns >= c.start_ns;
+    ncu_run, rank, device, bare_name,
+    row_number() OVER (PARTITION BY ncu_run, rank, device, bare_name ORDER BY start_ns) AS turn, call
+FROM _named;
 
 -- @table op_launches  a row is a launch of ncu with its operator call in the torch run.
 -- @column * of launch_flops
@@ -73,7 +71,7 @@ FROM _named k ASOF LEFT JOIN op_calls c
 -- @column matched bool            Whether the torch run has such a launch.
 -- @column call_id id              The operator's call; NULL for kernels of other operators.
 -- @column op_name text            Operator.
--- @column op text                 Kind of operator, as in flop_ops.
+-- @column op text                 Kind of operator, as in sized_calls.
 -- @column input_dims text         Shapes of its inputs, as JSON.
 -- @column model_flops FLOP        Model FLOPs of the call, from its shapes.
 -- @column call_start_ns ns        Start of the call.
@@ -96,4 +94,4 @@ LEFT JOIN traced_launches t
     ON t.ncu_run = l.run_id AND t.rank = l.rank AND t.device = l.device
     AND t.bare_name = l.bare_name AND t.turn = l.turn
 LEFT JOIN op_calls c
-    ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call_id = t.call_id AND c.start_ns = t.call_start_ns;
+    ON c.run_id = p.torch_run AND c.rank = l.rank AND c.call = t.call;

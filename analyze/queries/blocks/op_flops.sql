@@ -1,48 +1,5 @@
--- FLOPs of operator calls, from the shapes of their inputs, and the GPU work of each call.
--- @use inductor, launches
-
--- @table flop_ops  a row is an operator whose FLOPs follow from its input shapes.
--- Operators that only call another one (aten::conv2d, aten::linear, aten::matmul) are not listed, so nothing counts
--- twice. Includes the products that Inductor makes of Triton templates, by the operators in their names.
--- @column name text               Operator.
--- @column op text                 Kind: conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul, attention,
---                                 attention_backward or template_matmul.
-CREATE TABLE flop_ops AS
-SELECT unnest([
-    {'name': 'aten::convolution', 'op': 'conv'},
-    {'name': 'aten::convolution_backward', 'op': 'conv_backward'},
-    -- Backward operators of each library, until torch 1.10.
-    {'name': 'aten::cudnn_convolution_backward', 'op': 'conv_backward'},
-    {'name': 'aten::cudnn_convolution_transpose_backward', 'op': 'conv_backward'},
-    {'name': 'aten::miopen_convolution_backward', 'op': 'conv_backward'},
-    {'name': 'aten::miopen_convolution_transpose_backward', 'op': 'conv_backward'},
-    {'name': 'aten::miopen_depthwise_convolution_backward', 'op': 'conv_backward'},
-    {'name': 'aten::mkldnn_convolution_backward', 'op': 'conv_backward'},
-    {'name': 'aten::thnn_conv2d_backward', 'op': 'conv_backward'},
-    {'name': 'aten::thnn_conv_depthwise2d_backward', 'op': 'conv_backward'},
-    {'name': 'aten::addmm', 'op': 'linear'},
-    {'name': 'aten::mm', 'op': 'matmul'},
-    {'name': 'aten::_scaled_mm', 'op': 'matmul'},
-    {'name': 'aten::_scaled_mm_v2', 'op': 'matmul'},
-    {'name': 'aten::_grouped_mm', 'op': 'grouped_matmul'},
-    {'name': 'aten::_scaled_grouped_mm', 'op': 'grouped_matmul'},
-    {'name': 'aten::_scaled_grouped_mm_v2', 'op': 'grouped_matmul'},
-    {'name': 'aten::bmm', 'op': 'batched_matmul'},
-    {'name': 'aten::baddbmm', 'op': 'batched_matmul'},
-    {'name': 'aten::_scaled_dot_product_flash_attention', 'op': 'attention'},
-    {'name': 'aten::_scaled_dot_product_efficient_attention', 'op': 'attention'},
-    {'name': 'aten::_scaled_dot_product_cudnn_attention', 'op': 'attention'},
-    {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu', 'op': 'attention'},
-    {'name': 'aten::_scaled_dot_product_flash_attention_backward', 'op': 'attention_backward'},
-    {'name': 'aten::_scaled_dot_product_efficient_attention_backward', 'op': 'attention_backward'},
-    {'name': 'aten::_scaled_dot_product_cudnn_attention_backward', 'op': 'attention_backward'},
-    {'name': 'aten::_scaled_dot_product_flash_attention_for_cpu_backward', 'op': 'attention_backward'}
-], recursive := true)
-UNION ALL
-SELECT DISTINCT name, 'template_matmul'
-FROM cpu_ops
-WHERE starts_with(name, 'triton_tem_')
-    AND list_has_any(fused_ops(name), ['mm', 'addmm', 'bmm', 'baddbmm', '_scaled_mm']);
+-- FLOPs of operator calls, from the shapes of their inputs.
+-- @use inductor
 
 -- @macro shape(dims, i)  the shape of input i (BIGINT[]); NULL if the trace has none.
 CREATE MACRO shape(dims, i) AS CAST(json_extract(dims, '$[' || i || ']') AS BIGINT[]);
@@ -99,60 +56,15 @@ CREATE MACRO conv_backward_flops(grad, x, w, transposed) AS
     * CASE WHEN transposed THEN x[3] * coalesce(x[4], 1) * coalesce(x[5], 1)
         ELSE grad[3] * coalesce(grad[4], 1) * coalesce(grad[5], 1) END;
 
--- @table conv_gradients  a row is a backward convolution of a library's own operator (until torch 1.10).
--- Each gradient is an operator of its own; traces of that time have no output mask.
--- @columns run_id, rank, tid, start_ns
--- @column gradients count         Number of the gradients with FLOPs (input, weight) that it computes.
-CREATE TABLE conv_gradients AS
-WITH _named AS (
-    SELECT unnest([
-        'aten::cudnn_convolution_backward', 'aten::cudnn_convolution_transpose_backward',
-        'aten::miopen_convolution_backward', 'aten::miopen_convolution_transpose_backward',
-        'aten::miopen_depthwise_convolution_backward', 'aten::mkldnn_convolution_backward'
-    ]) AS name
-),
-_ops AS MATERIALIZED (
-    SELECT run_id, rank, tid, name, start_ns, dur_ns
-    FROM cpu_ops
-    SEMI JOIN (SELECT name || unnest(['', '_input', '_weight', '_weights']) AS name FROM _named) USING (name)
-),
-_calls AS (
-    SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns FROM _ops SEMI JOIN _named USING (name)
-),
-_parts AS (
-    SELECT run_id, rank, tid, start_ns FROM _ops ANTI JOIN _named USING (name)
-)
-SELECT c.run_id, c.rank, c.tid, c.start_ns, count(*) AS gradients
-FROM _parts p
-ASOF JOIN _calls c ON c.run_id = p.run_id AND c.rank = p.rank AND c.tid = p.tid AND p.start_ns >= c.start_ns
-WHERE p.start_ns < c.end_ns
-GROUP BY ALL;
-
--- @view flop_calls  a row is a call of one of flop_ops without another such call inside it.
--- A grouped product without a kernel of its own calls the products of its groups; an operator on DTensors calls itself
--- on the local shards.
--- @column * of cpu_ops
--- @column op text                 Kind of operator, as in flop_ops.
--- @column gradients count         As in conv_gradients; NULL if not known.
-CREATE VIEW flop_calls AS
-SELECT o.*, f.op, g.gradients
-FROM cpu_ops o
-JOIN flop_ops f USING (name)
-LEFT JOIN conv_gradients g ON g.run_id = o.run_id AND g.rank = o.rank AND g.tid = o.tid AND g.start_ns = o.start_ns
-QUALIFY coalesce(
-    lead(o.start_ns) OVER (PARTITION BY o.run_id, o.rank, o.tid ORDER BY o.start_ns, o.dur_ns DESC)
-        >= o.start_ns + o.dur_ns, true
-);
-
 -- @macro product_flops(a, b)  2 * M * K * N of two matrices, or of a batch of pairs; NULL if the shapes do not fit.
 CREATE MACRO product_flops(a, b) AS CASE
     WHEN len(a) = len(b) AND len(a) IN (2, 3) AND a[len(a)] = b[len(b) - 1] AND (len(a) = 2 OR a[1] = b[1])
         THEN 2 * list_product(a)::BIGINT * b[len(b)]
 END;
 
--- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of one of flop_ops; NULL if unknown, or
+-- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call of an operator of sized_calls; NULL if unknown, or
 --   beyond 64 bits.
--- `a` to `d` are the shapes of its first four inputs, `gradients` is from conv_gradients.
+-- `a` to `d` are the shapes of its first four inputs, `gradients` is that of the call.
 CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
     -- Inputs: gradient, input, weight; libraries' own operators: input, gradient, weight. The gradients that thnn
@@ -183,9 +95,6 @@ CREATE MACRO rescored_flops(op, name, b, c, inputs) AS TRY(
     CASE op WHEN 'attention_backward' THEN 2 * b[1] * b[2] * b[3] * c[3] * b[4] // halves(name, inputs) ELSE 0 END
 );
 
--- @macro is_tf32_kernel(name)  whether a kernel's name says that it computes in TF32.
-CREATE MACRO is_tf32_kernel(name) AS regexp_matches(name, 'tf32|s1688(gemm|fprop|dgrad|wgrad)');
-
 -- @macro compute_roofs(type, tf32)  names of the compute roofs for an input type, highest first; a GPU may lack some of
 --   them.
 CREATE MACRO compute_roofs(type, tf32) AS CASE
@@ -198,75 +107,63 @@ CREATE MACRO compute_roofs(type, tf32) AS CASE
     ELSE ['fp32']
 END;
 
--- @table op_calls  a row is a call of an operator with a FLOP formula.
--- @column call index              Its number.
--- @columns run_id, rank, tid
+-- @view call_signatures  a row is a signature of sized_calls: hundreds, for millions of calls.
+-- @columns run_id, rank, run_group
+-- @column signature index         Its number in the rank.
+-- @column name text               Operator.
+-- @column output text             As in sized_calls.
+-- @column input_dims text         Shapes of its inputs, as JSON.
+-- @column input_types text        Types of its inputs, as JSON.
+-- @column concrete_inputs text    Other inputs, as JSON.
+-- @column gradients count         As in sized_calls.
+CREATE VIEW call_signatures AS
+SELECT
+    run_id, rank, run_group, signature, any_value(name) AS name, any_value(output) AS output,
+    any_value(input_dims) AS input_dims, any_value(input_types) AS input_types,
+    any_value(concrete_inputs) AS concrete_inputs, any_value(gradients) AS gradients
+FROM sized_calls
+GROUP BY run_id, rank, run_group, signature;
+
+-- @table op_calls  a row is a call of an operator whose FLOPs count.
+-- @columns run_id, rank
+-- @column call index              Its number in the rank, as in sized_calls.
+-- @columns tid
 -- @column call_id id              Its External id.
 -- @column name text               Operator.
--- @column op text                 Kind of operator, as in flop_ops.
+-- @column op text                 Kind of operator, as in sized_calls.
 -- @column type text               Type of its first input.
 -- @column input_dims text         Shapes of its inputs, as JSON.
 -- @columns start_ns, end_ns
 -- @column model_flops FLOP        Model FLOPs, from the shapes.
 -- @column rescored_flops FLOP     Part that an attention backward computes again.
 CREATE TABLE op_calls AS
-WITH _calls AS MATERIALIZED (
-    SELECT * FROM flop_calls
+WITH _calls AS (
+    SELECT run_id, rank, call, tid, op_id, signature, start_ns, dur_ns FROM sized_calls WHERE counts_flops
 ),
--- Tens, for thousands of calls.
 _kinds AS (
     SELECT
         *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
-    FROM (SELECT DISTINCT name, op, input_dims, input_types, concrete_inputs, gradients FROM _calls)
+    FROM call_signatures SEMI JOIN _calls USING (run_id, rank, signature)
 ),
 _figures AS MATERIALIZED (
     SELECT
-        name, input_dims, input_types, concrete_inputs, gradients, json_extract_string(input_types, '$[0]') AS type,
-        call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
-        rescored_flops(op, name, b, c, concrete_inputs) AS rescored_flops
+        run_id, rank, signature, name, output AS op, input_dims, json_extract_string(input_types, '$[0]') AS type,
+        call_flops(output, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
+        rescored_flops(output, name, b, c, concrete_inputs) AS rescored_flops
     FROM _kinds
 )
 SELECT
-    row_number() OVER () AS call, c.run_id, c.rank, c.tid, c.op_id AS call_id, c.name, c.op, f.type, c.input_dims,
-    c.start_ns, c.start_ns + c.dur_ns AS end_ns, f.model_flops, f.rescored_flops
-FROM _calls c JOIN _figures f
-    ON f.name = c.name AND f.input_dims IS NOT DISTINCT FROM c.input_dims
-    AND f.input_types IS NOT DISTINCT FROM c.input_types
-    AND f.concrete_inputs IS NOT DISTINCT FROM c.concrete_inputs AND f.gradients IS NOT DISTINCT FROM c.gradients;
+    run_id, rank, call, tid, op_id AS call_id, name, op, type, input_dims, start_ns, start_ns + dur_ns AS end_ns,
+    model_flops, rescored_flops
+FROM _calls JOIN _figures USING (run_id, rank, signature);
 
--- @macro work_of_calls(calls)  GPU work with the operator call that launched it. `calls` is op_calls or sized_calls:
---   calls of a thread are not nested.
--- @columns run_id, rank, device
--- @column is_kernel bool          Whether it is a kernel.
--- @column is_product bool         Whether it is a kernel of the family gemm, convolution or attention.
--- @column is_tf32 bool            Whether it is a kernel whose name says that it computes in TF32.
--- @columns start_ns, dur_ns
--- @column call index              Number of the call in `calls`; NULL if none of them launched it.
-CREATE MACRO work_of_calls(calls) AS TABLE
-WITH _names AS (
-    SELECT
-        run_id, name, family IN ('gemm', 'convolution', 'attention') AS is_product, is_tf32_kernel(name) AS is_tf32
-    FROM kernel_names
-),
--- An as-of join with one key, the number of a thread, takes DuckDB half the time of one with three.
-_call_threads AS MATERIALIZED (
-    SELECT row_number() OVER ()::INTEGER AS thread, * FROM (SELECT DISTINCT run_id, rank, tid FROM query_table(calls))
-),
-_calls_on_threads AS (
-    SELECT t.thread, c.start_ns, c.end_ns, c.call
-    FROM query_table(calls) c
-    JOIN _call_threads t ON t.run_id = c.run_id AND t.rank = c.rank AND t.tid IS NOT DISTINCT FROM c.tid
-    WHERE c.end_ns IS NOT NULL
-),
-_work_on_threads AS (
-    SELECT
-        w.run_id, w.rank, w.device, w.kind = 'kernel' AS is_kernel, coalesce(n.is_product, false) AS is_product,
-        coalesce(n.is_tf32, false) AS is_tf32, w.start_ns, w.dur_ns, w.from_ns, t.thread
-    FROM work_origins w
-    LEFT JOIN _names n ON n.run_id = w.run_id AND n.name = w.name
-    LEFT JOIN _call_threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
-)
+-- @table kernel_precisions  a row is a kernel name, with what it says of products and their precision.
+-- @columns run_id
+-- @column name text               Kernel name.
+-- @column is_product bool         Whether it is of the family gemm, convolution or attention.
+-- @column is_tf32 bool            Whether it computes in TF32.
+CREATE TABLE kernel_precisions AS
 SELECT
-    run_id, rank, device, is_kernel, is_product, is_tf32, w.start_ns, dur_ns,
-    CASE WHEN from_ns < end_ns THEN call END AS call
-FROM _work_on_threads w ASOF LEFT JOIN _calls_on_threads c ON c.thread = w.thread AND w.from_ns >= c.start_ns;
+    run_id, name, family IN ('gemm', 'convolution', 'attention') AS is_product,
+    regexp_matches(name, 'tf32|s1688(gemm|fprop|dgrad|wgrad)') AS is_tf32
+FROM kernel_names;

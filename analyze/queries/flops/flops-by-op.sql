@@ -20,14 +20,16 @@
 -- @needs operators with input shapes (record_shapes=True)
 -- @drill name op-roofline name={name}
 WITH counted AS (
-    SELECT run_group, op, name, input_dims, concrete_inputs, gradients, count(*) AS calls
-    FROM flop_calls SEMI JOIN (SELECT DISTINCT run_id FROM cpu_ops WHERE input_dims IS NOT NULL) USING (run_id)
+    SELECT run_id, rank, signature, count(*) AS calls
+    FROM sized_calls SEMI JOIN (SELECT DISTINCT run_id FROM cpu_ops WHERE input_dims IS NOT NULL) USING (run_id)
+    WHERE counts_flops
     GROUP BY ALL
 ),
 parsed AS (
-    SELECT *,
-        shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
-    FROM counted
+    SELECT
+        *, output AS op, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c,
+        shape(input_dims, 3) AS d
+    FROM counted JOIN call_signatures USING (run_id, rank, signature)
 ),
 each_call AS (
     SELECT run_group, op, name, calls, call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS flops FROM parsed

@@ -50,13 +50,16 @@ WITH gpus AS (
     GROUP BY ALL
 ),
 op_work AS MATERIALIZED (
-    SELECT * FROM work_of_calls('op_calls') WHERE is_kernel
+    SELECT w.run_id, w.rank, w.flop_call AS call, w.start_ns, w.dur_ns, p.is_product,
+        coalesce(p.is_tf32, false) AS is_tf32
+    FROM gpu_work w LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
+    WHERE w.kind = 'kernel'
 ),
 launched AS (
-    SELECT call, bool_or(is_tf32) AS tf32 FROM op_work WHERE call IS NOT NULL GROUP BY call
+    SELECT run_id, rank, call, bool_or(is_tf32) AS tf32 FROM op_work WHERE call IS NOT NULL GROUP BY run_id, rank, call
 ),
 recomputed AS (
-    SELECT c.call
+    SELECT c.run_id, c.rank, c.call
     FROM op_calls c
     ASOF JOIN recomputed_ops r
         ON r.run_id = c.run_id AND r.rank = c.rank AND r.tid = c.tid AND c.start_ns >= r.start_ns
@@ -68,7 +71,9 @@ windows AS (
     SELECT g.run_id, g.rank, NULL, coalesce(least(first_ns, c.start_ns), first_ns), last_ns
     FROM gpus g
     LEFT JOIN (
-        SELECT run_id, rank, min(start_ns) AS start_ns FROM op_calls SEMI JOIN launched USING (call) GROUP BY ALL
+        SELECT run_id, rank, min(start_ns) AS start_ns
+        FROM op_calls SEMI JOIN launched USING (run_id, rank, call)
+        GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
 ),
@@ -108,8 +113,8 @@ placed AS (
         CASE WHEN '{precision}' = 'auto' THEN compute_roofs(c.type, l.tf32)
             ELSE ['tensor_{precision}', '{precision}'] END AS roofs
     FROM op_calls c
-    JOIN launched l USING (call)
-    LEFT JOIN recomputed again USING (call)
+    JOIN launched l USING (run_id, rank, call)
+    LEFT JOIN recomputed again USING (run_id, rank, call)
     ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns
     WHERE c.start_ns < w.end_ns
 ),

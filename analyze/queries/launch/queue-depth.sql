@@ -20,8 +20,16 @@
 -- @use arithmetic, intervals, launches
 -- @needs GPU work with the calls that launched it
 -- @plot bars y=run_id,rank,device,stream x=avg_depth
-WITH waiting AS (
-    SELECT lane AS track, start_ns, end_ns FROM queued_launches
+WITH lanes AS MATERIALIZED (
+    SELECT row_number() OVER ()::INTEGER AS track, *
+    FROM (SELECT DISTINCT run_group, run_id, rank, device, stream FROM queued_launches)
+),
+waiting AS (
+    SELECT l.track, q.start_ns, q.end_ns
+    FROM queued_launches q
+    JOIN lanes l
+        ON l.run_id = q.run_id AND l.rank = q.rank AND l.device IS NOT DISTINCT FROM q.device
+        AND l.stream IS NOT DISTINCT FROM q.stream
 ),
 streams AS (
     SELECT track, count(*) AS launches, max(end_ns) - min(start_ns) AS span_ns FROM waiting GROUP BY track
@@ -39,4 +47,4 @@ SELECT
     coalesce(depth_ns, 0)::DOUBLE / nullif(span_ns, 0) AS avg_depth, coalesce(max_depth, 0) AS max_depth,
     span_ns - coalesce(queued_ns, 0) AS empty_ns, pct(span_ns - coalesce(queued_ns, 0), span_ns) AS empty_pct,
     coalesce(full_ns, 0) AS full_ns
-FROM streams JOIN queue_lanes ON lane = track LEFT JOIN depths USING (track)
+FROM streams JOIN lanes USING (track) LEFT JOIN depths USING (track)

@@ -31,23 +31,26 @@
 -- @use gpu_timeline, intervals, op_bytes, op_flops, peaks
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 WITH owned AS MATERIALIZED (
-    SELECT g.track AS gpu, w.is_tf32, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.call
-    FROM work_of_calls('sized_calls') w
+    SELECT
+        g.track AS gpu, w.run_id, w.rank, w.sized_call AS call, coalesce(p.is_tf32, false) AS is_tf32, w.start_ns,
+        w.start_ns + w.dur_ns AS end_ns
+    FROM gpu_work w
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
-    WHERE w.call IS NOT NULL
+    LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
+    WHERE w.sized_call IS NOT NULL
 ),
--- A variant: a signature, with or without TF32 kernels.
 launched AS MATERIALIZED (
-    SELECT call, 2 * c.signature + w.is_tf32::INTEGER AS variant, c.gradients
-    FROM (SELECT call, bool_or(is_tf32) AS is_tf32 FROM owned GROUP BY call) w JOIN sized_calls c USING (call)
+    SELECT run_id, rank, call, is_tf32, signature
+    FROM (SELECT run_id, rank, call, bool_or(is_tf32) AS is_tf32 FROM owned GROUP BY run_id, rank, call)
+    JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
 ),
 kinds AS MATERIALIZED (
     SELECT
-        row_number() OVER () AS kind_id, c.*, s.* EXCLUDE (signature), r.gpu_name,
-        variant % 2 = 1 OR coalesce(r.precision = 'tf32', false) AS tf32,
+        row_number() OVER () AS kind_id, s.*, c.is_tf32, c.calls, r.gpu_name,
+        is_tf32 OR coalesce(r.precision = 'tf32', false) AS tf32,
         TRY_CAST(s.input_dims AS JSON[]) AS dims, TRY_CAST(s.input_types AS VARCHAR[]) AS types
-    FROM (SELECT variant, gradients, count(*) AS calls FROM launched GROUP BY ALL) c
-    JOIN sized_signatures s ON s.signature = variant // 2
+    FROM (SELECT run_id, rank, signature, is_tf32, count(*) AS calls FROM launched GROUP BY ALL) c
+    JOIN call_signatures s USING (run_id, rank, signature)
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = s.run_id
 ),
 shapes AS (
@@ -93,8 +96,9 @@ rows AS (
 tracks AS (
     SELECT (r.row_id::BIGINT << 32) + w.gpu AS track, w.start_ns, w.end_ns
     FROM owned w
-    JOIN launched l ON l.call = w.call
-    JOIN (SELECT DISTINCT variant, row_id FROM rows) r ON r.variant = l.variant
+    JOIN launched l ON l.run_id = w.run_id AND l.rank = w.rank AND l.call = w.call
+    JOIN rows r
+        ON r.run_id = l.run_id AND r.rank = l.rank AND r.signature = l.signature AND r.is_tf32 = l.is_tf32
 ),
 busy AS (
     SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns)::BIGINT AS busy_ns

@@ -29,18 +29,28 @@ WITH ranks AS (
     SELECT run_group, run_id, rank, profiler, row_number() OVER (ORDER BY run_id, rank)::INTEGER AS track
     FROM run_groups
 ),
-spans AS (
+first_steps AS (
+    SELECT run_id, rank, min(start_ns) AS first_step_ns FROM step_ranges GROUP BY run_id, rank
+),
+work AS MATERIALIZED (
     SELECT
         run_id, rank, count(*) AS pieces, min(start_ns) AS first_ns,
-        max(start_ns + dur_ns) - min(start_ns) AS span_ns
-    FROM gpu_work
+        max(start_ns + dur_ns) - min(start_ns) AS span_ns,
+        count(*) FILTER (call_start_ns IS NULL) AS unlaunched,
+        count(*) FILTER (start_ns < first_step_ns - 1000000000) AS before_steps,
+        max(first_step_ns - start_ns) AS before_steps_ns,
+        count(*) FILTER (call_start_ns > start_ns + 1000) AS before_calls,
+        max(call_start_ns - start_ns) AS before_calls_ns,
+        bool_or(contains(call_name, 'GraphLaunch')) AS has_graphs
+    FROM gpu_work LEFT JOIN first_steps USING (run_id, rank)
     GROUP BY run_id, rank
 ),
-unlaunched AS (
-    SELECT run_id, rank, count(*) AS n
-    FROM gpu_work
-    WHERE call_start_ns IS NULL
-    GROUP BY ALL
+ops AS MATERIALIZED (
+    SELECT
+        run_id, rank, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes,
+        count(*) FILTER (dur_ns IS NULL) AS unclosed
+    FROM cpu_ops
+    GROUP BY run_id, rank
 ),
 without_work AS MATERIALIZED (
     SELECT run_id, rank, tid, start_ns FROM launches_without_work
@@ -126,13 +136,13 @@ overhead_texts AS (
     GROUP BY track
 ),
 unclosed AS (
-    SELECT run_id, rank, count(*) AS n
-    FROM (SELECT run_id, rank, dur_ns FROM ranges UNION ALL SELECT run_id, rank, dur_ns FROM cpu_ops)
-    WHERE dur_ns IS NULL
+    SELECT run_id, rank, sum(n)::BIGINT AS n
+    FROM (
+        SELECT run_id, rank, count(*) FILTER (dur_ns IS NULL) AS n FROM ranges GROUP BY run_id, rank
+        UNION ALL
+        SELECT run_id, rank, unclosed FROM ops
+    )
     GROUP BY run_id, rank
-),
-marked AS (
-    SELECT DISTINCT run_id, rank FROM (SELECT run_id, rank FROM ranges UNION ALL SELECT run_id, rank FROM cpu_ops)
 ),
 -- Complete calls of several processes that no rank leaves before all have arrived.
 whole_calls AS (
@@ -155,7 +165,7 @@ begun AS (
     SELECT run_id, rank, coalesce(min(s.start_ns), any_value(w.first_ns)) - coalesce(any_value(c.off_ns), 0) AS begun_ns
     FROM ranks
     LEFT JOIN step_ranges s USING (run_id, rank)
-    LEFT JOIN spans w USING (run_id, rank)
+    LEFT JOIN work w USING (run_id, rank)
     LEFT JOIN clocks c USING (run_id, rank)
     GROUP BY run_id, rank
 ),
@@ -163,7 +173,7 @@ skewed AS (
     SELECT
         run_id, rank, (begun_ns - min(begun_ns) OVER runs_of)::BIGINT AS skew_ns,
         max(span_ns) OVER runs_of AS span_ns
-    FROM begun LEFT JOIN spans USING (run_id, rank)
+    FROM begun LEFT JOIN work USING (run_id, rank)
     WINDOW runs_of AS (PARTITION BY run_id)
     QUALIFY count(begun_ns) OVER runs_of > 1 AND begun_ns IS NOT NULL
 ),
@@ -179,30 +189,12 @@ cold_calls AS (
     FROM cold_kernels
     GROUP BY run_id, rank
 ),
--- Doubtful work.
-before_steps AS (
-    SELECT
-        run_id, rank, count(*) AS pieces, count(*) FILTER (w.start_ns < first_ns - 1000000000) AS n,
-        max(first_ns - w.start_ns) AS early_ns
-    FROM gpu_work w JOIN (SELECT run_id, rank, min(start_ns) AS first_ns FROM step_ranges GROUP BY ALL)
-        USING (run_id, rank)
-    GROUP BY run_id, rank
-),
-early_starts AS (
-    SELECT run_id, rank, count(*) AS n, max(call_start_ns - start_ns) AS early_ns
-    FROM gpu_work
-    WHERE call_start_ns > start_ns + 1000
-    GROUP BY run_id, rank
-),
-graph_ranks AS (
-    SELECT DISTINCT run_id, rank FROM gpu_work WHERE contains(call_name, 'GraphLaunch')
-),
 -- Idle time between this work and the later of its call and the previous work.
 graph_waits AS (
     SELECT run_id, rank, start_ns - greatest(call_start_ns + call_dur_ns, previous_end_ns) AS wait_ns
     FROM (
         SELECT *, previous_end((run_id, rank, device), start_ns, start_ns + dur_ns) AS previous_end_ns
-        FROM gpu_work SEMI JOIN graph_ranks USING (run_id, rank)
+        FROM gpu_work SEMI JOIN (SELECT run_id, rank FROM work WHERE has_graphs) USING (run_id, rank)
     )
     WHERE contains(call_name, 'GraphLaunch')
 ),
@@ -219,7 +211,7 @@ sampled AS (
         limited_for_power(clock_limits) AS power_limited, limited_for_heat(clock_limits) AS heat_limited,
         memory_used_bytes, processes,
         row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
-    FROM gpu_samples s JOIN spans USING (run_id, rank)
+    FROM gpu_samples s JOIN work USING (run_id, rank)
 ),
 clock_states AS (
     SELECT
@@ -255,13 +247,10 @@ counted AS (
     SELECT run_id, max(steps) AS most, min(steps) AS least FROM step_counts GROUP BY run_id
 ),
 operators AS (
-    SELECT run_id, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes FROM cpu_ops GROUP BY run_id
+    SELECT run_id, sum(n)::BIGINT AS n, bool_or(shapes) AS shapes FROM ops GROUP BY run_id
 ),
 op_rates AS (
-    SELECT run_id, rank, count(*) * 1e6 / any_value(span_ns) AS per_ms
-    FROM cpu_ops JOIN spans USING (run_id, rank)
-    WHERE span_ns > 0
-    GROUP BY run_id, rank
+    SELECT run_id, rank, n * 1e6 / span_ns AS per_ms FROM ops JOIN work USING (run_id, rank) WHERE span_ns > 0
 ),
 -- Without undisturbed steps: whether the profiler's share is large.
 estimates AS (
@@ -498,7 +487,7 @@ of_ranks AS (
         CASE WHEN ns > 0.02 * span_ns THEN 'note' WHEN ns IS NULL THEN 'unknown' ELSE 'ok' END,
         CASE WHEN ns IS NULL THEN 'not recorded' ELSE printf('%.1f %% of the span: %s', pct(ns, span_ns), details) END,
         CASE WHEN ns > 0.02 * span_ns THEN 'the program runs faster without the profiler' END
-    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN overhead_texts USING (track)
+    FROM ranks JOIN work USING (run_id, rank) LEFT JOIN overhead_texts USING (track)
     WHERE profiler = 'torch' AND span_ns > 0
     UNION ALL
     SELECT
@@ -510,11 +499,11 @@ of_ranks AS (
     WHERE profiler = 'torch'
     UNION ALL
     SELECT
-        run_group, run_id, rank, 7, 'GPU work without a launch call', pct(coalesce(n, 0), pieces),
-        CASE WHEN n > 0.05 * pieces THEN 'note' ELSE 'ok' END,
-        format('{:,} of {:,} pieces', coalesce(n, 0), pieces),
-        CASE WHEN n > 0.05 * pieces THEN 'it has no operator and no phase' END
-    FROM ranks JOIN spans USING (run_id, rank) LEFT JOIN unlaunched USING (run_id, rank)
+        run_group, run_id, rank, 7, 'GPU work without a launch call', pct(unlaunched, pieces),
+        CASE WHEN unlaunched > 0.05 * pieces THEN 'note' ELSE 'ok' END,
+        format('{:,} of {:,} pieces', unlaunched, pieces),
+        CASE WHEN unlaunched > 0.05 * pieces THEN 'it has no operator and no phase' END
+    FROM ranks JOIN work USING (run_id, rank)
     WHERE profiler IS DISTINCT FROM 'gpu'
     UNION ALL
     SELECT
@@ -522,14 +511,14 @@ of_ranks AS (
         CASE WHEN n > 0.01 * launches THEN 'warning' WHEN n > 0 THEN 'note' ELSE 'ok' END,
         format('{:,} of {:,} launches', n, launches),
         CASE WHEN n > 0 THEN 'the profiler dropped kernels or stopped before they ran: GPU time lacks them' END
-    FROM ranks JOIN spans USING (run_id, rank) JOIN lost USING (run_id, rank)
+    FROM ranks JOIN work USING (run_id, rank) JOIN lost USING (run_id, rank)
     WHERE profiler IS DISTINCT FROM 'gpu'
     UNION ALL
     SELECT
-        run_group, run_id, rank, 9, 'ranges without an end', coalesce(n, 0),
-        CASE WHEN n > 0 THEN 'note' ELSE 'ok' END, format('{:,}', coalesce(n, 0)),
+        run_group, run_id, rank, 9, 'ranges without an end', n, CASE WHEN n > 0 THEN 'note' ELSE 'ok' END,
+        format('{:,}', n),
         CASE WHEN n > 0 THEN 'they have no duration and are in no sum' END
-    FROM ranks JOIN marked USING (run_id, rank) LEFT JOIN unclosed USING (run_id, rank)
+    FROM ranks JOIN unclosed USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
@@ -557,17 +546,18 @@ of_ranks AS (
     FROM ranks JOIN clocks USING (run_id, rank)
     UNION ALL
     SELECT
-        run_group, run_id, rank, 17, 'GPU work long before the first step', early_ns, 'warning',
-        format('{:,} of {:,} pieces, up to ', n, pieces) || printf('%.3f s', early_ns / 1e9),
+        run_group, run_id, rank, 17, 'GPU work long before the first step', before_steps_ns, 'warning',
+        format('{:,} of {:,} pieces, up to ', before_steps, pieces) || printf('%.3f s', before_steps_ns / 1e9),
         'answers over the whole recording include that time: ask for steps (--param window=step)'
-    FROM ranks JOIN before_steps USING (run_id, rank)
-    WHERE n > 0
+    FROM ranks JOIN work USING (run_id, rank)
+    WHERE before_steps > 0
     UNION ALL
     SELECT
-        run_group, run_id, rank, 18, 'GPU work before its launch call', early_ns, 'warning',
-        format('{:,} pieces, up to ', n) || printf('%.3f ms', early_ns / 1e6),
+        run_group, run_id, rank, 18, 'GPU work before its launch call', before_calls_ns, 'warning',
+        format('{:,} pieces, up to ', before_calls) || printf('%.3f ms', before_calls_ns / 1e6),
         'the clocks of CPU and GPU differ: queue delays, idle causes and times in steps are wrong by up to that'
-    FROM ranks JOIN early_starts USING (run_id, rank)
+    FROM ranks JOIN work USING (run_id, rank)
+    WHERE before_calls > 0
     UNION ALL
     SELECT
         run_group, run_id, rank, 19, 'CUDA graphs that start late on an idle GPU', wait_ns, 'warning',

@@ -1,0 +1,192 @@
+"""Calls of operators whose FLOPs or outputs follow from the shapes of their inputs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from analyze.derive.interval_nesting import dense, pairs
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes
+from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SIGNATURE = ("name", "input_dims", "input_types", "concrete_inputs")
+READS = {"cpu_ops": ("pid", "tid", "op_id", "start_ns", "dur_ns", *_SIGNATURE)}
+"""Columns that sized_calls is computed from."""
+
+_LIBRARY_CONV_BACKWARD = (
+    "aten::cudnn_convolution_backward",
+    "aten::cudnn_convolution_transpose_backward",
+    "aten::miopen_convolution_backward",
+    "aten::miopen_convolution_transpose_backward",
+    "aten::miopen_depthwise_convolution_backward",
+    "aten::mkldnn_convolution_backward",
+)
+"""Backward operators of each library, until torch 1.10. Each gradient is an operator below them."""
+_GRADIENTS = tuple(name + part for name in _LIBRARY_CONV_BACKWARD for part in ("_input", "_weight", "_weights"))
+_DISPATCH = "PythonSubclass"
+"""The range in which an operator on a tensor subclass calls operators on what it consists of."""
+_FLOP_OPS: dict[str, tuple[str, ...]] = {
+    "conv": ("aten::convolution",),
+    "conv_backward": (
+        "aten::convolution_backward",
+        *_LIBRARY_CONV_BACKWARD,
+        "aten::thnn_conv2d_backward",
+        "aten::thnn_conv_depthwise2d_backward",
+    ),
+    "linear": ("aten::addmm",),
+    "matmul": ("aten::mm", "aten::_scaled_mm", "aten::_scaled_mm_v2"),
+    "grouped_matmul": ("aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::_scaled_grouped_mm_v2"),
+    "batched_matmul": ("aten::bmm", "aten::baddbmm"),
+    "attention": (
+        "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_cudnn_attention",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+    ),
+    "attention_backward": (
+        "aten::_scaled_dot_product_flash_attention_backward",
+        "aten::_scaled_dot_product_efficient_attention_backward",
+        "aten::_scaled_dot_product_cudnn_attention_backward",
+        "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+    ),
+    "template_matmul": (),
+}
+"""Operators whose FLOPs follow from their input shapes.
+
+Operators that only call another one (aten::conv2d, aten::linear, aten::matmul) are not listed, so nothing counts twice.
+Of template_matmul are the products that Inductor makes of Triton templates (_TEMPLATE).
+"""
+_BYTE_OPS = {
+    "like 0": (
+        "clamp_min", "clamp_min_", "threshold_backward", "gelu", "gelu_backward", "silu", "silu_", "silu_backward",
+        "sigmoid", "tanh", "hardtanh", "hardtanh_", "hardtanh_backward", "cudnn_batch_norm",
+        "cudnn_batch_norm_backward", "native_batch_norm", "native_batch_norm_backward", "native_layer_norm",
+        "native_layer_norm_backward", "_softmax", "_softmax_backward_data", "_log_softmax",
+        "_log_softmax_backward_data", "native_dropout_backward", "neg", "exp", "sqrt", "rsqrt",
+    ),
+    "broadcast": ("add", "add_", "sub", "sub_", "mul", "mul_", "div", "div_"),
+}  # fmt: skip
+"""Operators without counted FLOPs whose output has the shape of input 0, or of inputs 0 and 1 broadcast."""
+_OUTPUTS = {name: output for output, names in _FLOP_OPS.items() for name in names} | {
+    f"aten::{name}": output for output, names in _BYTE_OPS.items() for name in names
+}
+_TEMPLATE = re.compile(r"triton_tem_.*?(?<!grouped)_(scaled_)?(mm|addmm|bmm|baddbmm)(?![a-z0-9])")
+"""Inductor's Triton template of a product: triton_tem_fused_addmm_relu_3."""
+_ARGUMENTS = re.compile(r"triton_(poi|red|per|spl|for)_")
+"""Inductor's other Triton kernels, whose arguments are their inputs and outputs."""
+
+
+def _output_of(name: str) -> str | None:
+    """Return how the output of an operator follows from its inputs (the column `output`), or None if it does not."""
+    if not name.startswith("triton_"):
+        return _OUTPUTS.get(name)
+    if _TEMPLATE.match(name):
+        return "template_matmul"
+    return "arguments" if _ARGUMENTS.match(name) else None
+
+
+def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of sized_calls, from the columns READS of a rank's tables."""
+    import pyarrow as pa
+
+    [name], names = text_codes([tables["cpu_ops"].column("name")])
+    known = [*names.to_pylist(), ""]
+    outputs = [_output_of(text) for text in known]
+    listed = [output or text in _GRADIENTS or text == _DISPATCH for text, output in zip(known, outputs, strict=True)]
+    rows = np.flatnonzero(np.array(listed, bool)[name])
+    ops, name = tables["cpu_ops"].take(rows), name[rows]
+
+    def named(chosen: Iterable[bool]) -> Mask:
+        return np.fromiter(chosen, bool)[name]
+
+    pid, tid, start, dur = (ints(ops, c) for c in ("pid", "tid", "start_ns", "dur_ns"))
+    # A call without an end comes after those that begin with it and have one.
+    end = np.where(dur == NULL, start - 1, start + dur)
+    has_flops = named(output in _FLOP_OPS for output in outputs)
+    is_sized = named(output is not None for output in outputs) & (dur != NULL)
+    is_dispatch = named(text == _DISPATCH for text in known)
+    lane = pairs(pid, tid)  # In merged traces, threads of several processes may have the same number.
+    counts_flops = _without_another_inside(has_flops, tid, start, end)
+    counts_bytes = np.zeros(len(start), bool)
+    sized = np.flatnonzero(is_sized)
+    sized = sized[~_dispatched(sized, np.flatnonzero(is_dispatch), lane, start, end)]
+    counts_bytes[sized[outermost(lane[sized], start[sized], end[sized])]] = True
+    gradients = _gradients(
+        np.flatnonzero(named(text in _LIBRARY_CONV_BACKWARD for text in known)),
+        np.flatnonzero(named(text in _GRADIENTS for text in known)),
+        tid, start, end,
+    )  # fmt: skip
+    rows = np.flatnonzero(counts_flops | counts_bytes)
+    calls = ops.take(rows)
+    found = {
+        "call": np.arange(len(rows)),
+        **{c: calls[c] for c in READS["cpu_ops"] if c != "pid"},
+        "signature": _signatures(calls, gradients[rows]),
+        "output": pa.array(outputs, pa.string()).take(pa.array(name[rows])),
+        "gradients": nullable(gradients[rows]),
+        "counts_flops": counts_flops[rows],
+        "counts_bytes": counts_bytes[rows],
+    }
+    schema = row_schema("sized_calls")
+    return pa.table(found).select(schema.names).cast(schema)
+
+
+def _without_another_inside(wanted: Mask, tid: Ints, start: Ints, end: Ints) -> Mask:
+    """Return which of the wanted intervals contain the start of no other one of their thread."""
+    found = np.zeros(len(start), bool)
+    for _, rows in by_thread(tid[wanted]):
+        rows = np.flatnonzero(wanted)[rows]
+        rows = rows[nesting_order(start[rows], end[rows])]
+        found[rows] = np.append(start[rows[1:]] >= end[rows[:-1]], True)
+    return found
+
+
+def _dispatched(calls: Ints, dispatches: Ints, lane: Ints, start: Ints, end: Ints) -> Mask:
+    """Return which calls are dispatched by a tensor subclass (DTensor): they call another one on the local part."""
+    found = np.zeros(len(calls), bool)
+    lanes = dict(by_thread(lane[calls]))
+    for thread, rows in by_thread(lane[dispatches]):
+        begin, until = start[dispatches[rows]], end[dispatches[rows]]
+        own = lanes.get(thread, np.empty(0, np.int64))
+        own = own[nesting_order(start[calls[own]], end[calls[own]])]
+        starts, ends = start[calls[own]], end[calls[own]]
+        before, after = np.searchsorted(starts, begin, "right") - 1, np.searchsorted(starts, begin)
+        around = (before >= 0) & (until <= np.append(ends, NULL)[before])
+        inside = (after < len(own)) & (np.append(ends, NULL)[after] <= until)
+        found[own[before[around & inside]]] = True
+    return found
+
+
+def _gradients(calls: Ints, parts: Ints, tid: Ints, start: Ints, end: Ints) -> Ints:
+    """Return for each interval how many parts lie in it, if it is one of the calls and has some; else NULL."""
+    found = np.full(len(start), NULL)
+    place = OpenIntervals(tid[calls], start[calls], end[calls]).at(tid[parts], start[parts])
+    counted, count = np.unique(place[(place >= 0) & (tid[parts] != NULL)], return_counts=True)
+    found[calls[counted]] = count
+    return found
+
+
+def _signatures(calls: pa.Table, gradients: Ints) -> Ints:
+    """Return the number of the gradients, name, shapes, types and other inputs of each call."""
+    number = dense(gradients)[0]
+    for column in _SIGNATURE:
+        [codes], _ = text_codes([calls.column(column)])
+        number = dense(pairs(number, codes))[0]
+    return number
+
+
+def calls_at(sized_calls: pa.Table, counted: str) -> Callable[[Ints, Ints], Ints]:
+    """Return a function that finds the call of `sized_calls` in which a thread is at a time; NULL if there is none.
+
+    `counted`: the column of the calls that are meant, counts_flops or counts_bytes. Those of a thread are not nested.
+    """
+    rows = np.flatnonzero(sized_calls.column(counted).to_numpy())
+    tid, start, dur, call = (ints(sized_calls, c)[rows] for c in ("tid", "start_ns", "dur_ns", "call"))
+    calls = OpenIntervals(tid, start, np.where(dur == NULL, start, start + dur))
+    return lambda tid, time: np.append(call, NULL)[calls.at(tid, time)]
