@@ -106,6 +106,8 @@ def queries() -> str:
         text += [f"### {query.name}", "", f"**{query.question}** {_cell(query.description)}", ""]
         if query.needs:
             text += [f"Needs {query.needs}.", ""]
+        if query.gpu_columns:
+            text += [f"`--by` and `--where` can use {' and '.join(query.gpu_columns)}.", ""]
         if query.params:
             text += ["| parameter | default | takes | |", "| --- | --- | --- | --- |"]
             text += [f"| `{p.name}` | `{p.default}` | {_cell(p.takes)} | {_cell(p.doc)} |" for p in query.params]

@@ -35,10 +35,12 @@ def params(ctx: typer.Context, incomplete: str) -> Completions:
 
 
 def run_columns(incomplete: str) -> Completions:
-    """Complete a comma-separated list of columns of runs, or rank."""
+    """Complete a comma-separated list of columns of runs, ranks and GPU work."""
+    from analyze.query.selection import GPU_COLUMNS, RANK_COLUMNS
     from schemas.tables import TABLES
 
-    yield from _more([(c.name, c.doc) for c in TABLES["runs"].columns] + [("rank", "process rank")], incomplete)
+    others = [(name, doc) for name, (_, doc) in (RANK_COLUMNS | GPU_COLUMNS).items()]
+    yield from _more([(c.name, c.doc) for c in TABLES["runs"].columns] + others, incomplete)
 
 
 def result_columns(ctx: typer.Context, incomplete: str) -> Completions:

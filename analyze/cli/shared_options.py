@@ -77,14 +77,20 @@ Output = Annotated[
     typer.Option("--output", "-o", help="Write to a file: .csv, .json, .md, .parquet, .xlsx, or .txt for a table."),
 ]
 Wide = Annotated[bool, typer.Option("--wide", "-w", help="Show all columns, also empty ones.")]
-Where = Annotated[str | None, typer.Option("--where", help="Filter runs and ranks (SQL), for example: rank = 0.")]
+Where = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        help="Filter runs and ranks (SQL), for example: rank = 0. Queries about GPU work also have device and stream.",
+    ),
+]
 Filter = Annotated[
     str | None,
     typer.Option("--filter", help="Filter the rows of the result (SQL), for example: total_ms > 1."),
 ]
 BY = (
     "Group by columns of the table `runs`, by rank or node, for example model,batch_size. Queries about communication "
-    "can also group by dimension, group and scope."
+    "can also group by dimension, group and scope, those about GPU work by device and stream."
 )
 Params = Annotated[
     list[str] | None,

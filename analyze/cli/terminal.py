@@ -97,6 +97,9 @@ def explain(query: Query, params: dict[str, str]) -> None:
     if query.needs:
         typer.echo()
         _print_text(f"Needs: {query.needs}")
+    if query.gpu_columns:
+        typer.echo()
+        _print_text(f"--by and --where can use {' and '.join(query.gpu_columns)}.")
     typer.echo()
     if query.params:
         _print_listing(

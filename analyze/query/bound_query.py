@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.query.query_files import Query, ResultColumn
-from analyze.query.selection import RANK_COLUMNS, RUN_COLUMNS
+from analyze.query.query_files import Query, ResultColumn, catalog
+from analyze.query.selection import GPU_COLUMNS, RANK_COLUMNS, RUN_COLUMNS
 
 _MOST_ROWS = 2**63 - 1
 """That DuckDB and Arrow can count."""
@@ -68,6 +68,13 @@ def whole_limit(limit: Any) -> int | None:
     return most if most is None else min(most, _MOST_ROWS)
 
 
+def check_gpu_columns(what: str, named: Collection[str], known: Collection[str] = ()) -> None:
+    """Raise InputError for a column of GPU work that is named and not known. `what` cannot use it."""
+    for name in sorted({*named} - {*known}):
+        able = ", ".join(sorted(q.name for q in catalog().values() if name in q.gpu_columns))
+        raise InputError(f"{what}: --by and --where cannot use {name} here; they can in the queries {able}")
+
+
 _TREE = """_numbered AS MATERIALIZED (
     SELECT
         {shown}, _answer.depth AS _depth, row_number() OVER (ORDER BY {whole}) AS _number,
@@ -97,9 +104,12 @@ ORDER BY _place"""
 class BoundQuery:
     """A query with its parameters and the groups of its answer: SQL and columns."""
 
-    def __init__(self, query: Query, params: Mapping[str, str], by: Sequence[str]):
-        """`by`: columns of `runs`, or `rank`, `node`. Raises InputError for bad parameters."""
-        self.query, self.params, self.by = query, params, by
+    def __init__(self, query: Query, params: Mapping[str, str], by: Sequence[str], of_gpus: Collection[str] = ()):
+        """`by`: columns of `runs`, or `rank`, `node`, `device`, `stream`. `of_gpus`: those of GPU work that `by` and
+        the selection name. Raises InputError for bad parameters, and for a query without rows of GPU work.
+        """
+        self.query, self.params, self.by, self._of_gpus = query, params, by, of_gpus
+        check_gpu_columns(f"query {query.name}", of_gpus, query.gpu_columns)
         self.sql, self._values, self._choices = query.bind(dict(params))
         self.uses = query.used(self._choices)
         """The blocks that its SQL reads."""
@@ -144,9 +154,10 @@ class BoundQuery:
         """SQL of the answer, and its parameters."""
         shown = ", ".join(f'{self._columns[name][1]} AS "{name}"' for name in options.names(list(self._columns)))
         join = ""
-        if self.by:
-            distinct = ", ".join(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)
-            join = f"JOIN (SELECT DISTINCT run_group, {distinct} FROM run_groups) _group USING (run_group)"
+        if self.by or self._of_gpus:
+            columns = ["run_group", *(f'"{b}"{"::VARCHAR" if b == "run_id" else ""} AS "_{b}"' for b in self.by)]
+            groups = "gpu_groups" if self._of_gpus else "run_groups"
+            join = f"JOIN (SELECT DISTINCT {', '.join(columns)} FROM {groups}) _group USING (run_group)"
         # The columns last, so that rows which tie come in the same order every time.
         own_order = [
             "run_group", self.query.fill(self.query.order, self._choices),
@@ -190,7 +201,7 @@ def _or_of_group(column: ResultColumn, source: str) -> str:
 
 
 def _group_column(name: str) -> ResultColumn:
-    column = RUN_COLUMNS[name]
+    column = RUN_COLUMNS.get(name)
     if column is None:
-        return ResultColumn(name, *RANK_COLUMNS[name])
+        return ResultColumn(name, *(RANK_COLUMNS | GPU_COLUMNS)[name])
     return ResultColumn(name, {"string": "text", "bool": "bool"}.get(column.type, "index"), column.doc)

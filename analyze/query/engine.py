@@ -14,7 +14,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query import sql_process
 from analyze.query.blocks import BlockPart, blocks, check_declared, defining, parts, words
-from analyze.query.bound_query import AnswerOptions, BoundQuery, whole_limit
+from analyze.query.bound_query import AnswerOptions, BoundQuery, check_gpu_columns, whole_limit
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.filtered_rows import FilteredRows
@@ -50,6 +50,8 @@ class Engine:
         self.created: set[str] = set()
         """Names of the stored tables and parts of blocks that exist in the DuckDB."""
         self._read_only = read_only
+        self._of_gpus = False
+        """Whether a query was asked for which `selection` may name columns of GPU work."""
         files = None
         if read_only:
             from analyze.query.stored_files import StoredFiles
@@ -132,9 +134,10 @@ class Engine:
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        bound = BoundQuery(query, params or {}, self.selection.by)
+        bound = BoundQuery(query, params or {}, self.selection.by, self._selected_runs.gpu_columns)
         options = AnswerOptions(sort, whole_limit(limit), tuple(select), only or {}, filter)
         bound.check(options)
+        self._of_gpus = True
         with self.reading():
             result = self._filtered(bound, options, f"query {query.name}")
         columns = bound.columns(options)
@@ -173,6 +176,7 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
+        check_gpu_columns("SQL", self._selected_runs.gpu_columns)
         with self.reading():
             if not self._read_only:
                 rows = self._in_process("SQL", sql=sql)
@@ -192,8 +196,10 @@ class Engine:
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
         """Run SQL of this package, which reads the blocks `uses`. Read its rows before the next call.
 
-        Raises duckdb.Error.
+        Raises duckdb.Error, and InputError if `selection` names columns of GPU work.
         """
+        if not self._of_gpus:
+            check_gpu_columns("the answer", self._selected_runs.gpu_columns)
         with self.reading():
             self._create(sql, uses)
             return self.connection.execute(sql)

@@ -11,6 +11,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @order total_ns DESC, name
     -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
     -- @answer in_steps breakdown window=step   The answer of another built-in query, read as a table in_steps.
+    -- @by device, stream                Columns of GPU work that `--by` and `--where` may name: all rows are of it.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
     -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
     --                                    for questions about time.
@@ -44,7 +45,7 @@ from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError, unreadable
-from analyze.query.selection import RUN_COLUMNS, TIMING
+from analyze.query.selection import GPU_COLUMNS, RUN_COLUMNS, TIMING
 from schemas.files import is_dir, read_bounded
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
@@ -54,7 +55,7 @@ LONGEST = 4 << 20
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|answer|needs|pass|disturbed|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|pass|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _PASS_OF_CHOICES = re.compile(r"(\w+)\s+(\w+)=(\S+)")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
@@ -188,6 +189,8 @@ class Query:
     order: str
     sql: str
     uses: tuple[str, ...] = ()
+    gpu_columns: tuple[str, ...] = ()
+    """Columns of GPU work that `--by` and `--where` may name."""
     needs: str = ""
     prefer: str | None = None
     """The profiler whose pass it is best asked of, or all."""
@@ -247,7 +250,7 @@ class Query:
         own = [b for b in by if b in per and b not in RUN_COLUMNS]
         groups = next((p.choices for p in self.params if p.name == "group"), ())
         for name in by:
-            if name in groups and name not in (*own, *RUN_COLUMNS):
+            if name in groups and name not in (*own, *RUN_COLUMNS, *self.gpu_columns):
                 raise InputError(f"--by {name}: groups runs and ranks; what a row is says --group {name}")
         if len(own) > 1:
             raise InputError(f"--by {','.join(own)}: {self.name} tells one of them apart")
@@ -293,6 +296,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
     prefer, disturbed = None, ""
     choices_prefer: dict[tuple[str, str], str] = {}
     uses: tuple[str, ...] = ()
+    gpu_columns: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
     drills: tuple[Drill, ...] = ()
     answers: tuple[OtherAnswer, ...] = ()
@@ -318,6 +322,8 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             uses += names_of(tag.group(2))
         elif tag.group(1) == "answer" and (m := _ANSWER.fullmatch(tag.group(2))):
             answers += (OtherAnswer(m[1], m[2], _pairs(m[3])),)
+        elif tag.group(1) == "by" and set(names_of(tag.group(2))) <= GPU_COLUMNS.keys():
+            gpu_columns = names_of(tag.group(2))
         elif tag.group(1) == "drill" and (m := _DRILL.fullmatch(tag.group(2))):
             drills += (Drill(m[1], m[2], _pairs(m[3])),)
         elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
@@ -346,6 +352,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         order=order,
         sql=sql,
         uses=uses,
+        gpu_columns=gpu_columns,
         needs=needs,
         prefer=prefer,
         choices_prefer=choices_prefer,

@@ -18,7 +18,7 @@ from analyze.ingestion.write_derived_tables import derived_digest, with_kernel_n
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import literal_path, text_literal
-from analyze.query.selection import BLOCKS, PROFILERS, TIMING, Selection, check_by
+from analyze.query.selection import BLOCKS, GPU_COLUMNS, PROFILERS, TIMING, Selection, check_by
 from analyze.query.sql_checks import check_expression, failure, one_select, sentence
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.parquet_checksums import verify
@@ -48,6 +48,9 @@ class SelectedRuns:
     `prefer` if it is among them. All passes exist with `prefer` "all", and if `by` has run_id or profiler. With
     `profiler`, only runs that were recorded under it exist; "all" for all. `block` leaves out the GPU-only block or the
     other timing passes. A GPU-only block of which too little work has a twin is not preferred.
+
+    Where `where` or `by` names columns of GPU work, `run_group` is that of the work: NULL for work that is not
+    selected, and for all else of a rank. Queries that declare these columns have rows of GPU work only.
     """
 
     def __init__(self, stores: Sequence[Store], selection: Selection, stored: StoredFiles | None = None):
@@ -61,6 +64,8 @@ class SelectedRuns:
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
         self._some_left_out = self._filtered = False
+        self.gpu_columns: set[str] = set()
+        """Columns of GPU work that `where` and `by` name."""
         self._systems: dict[str, Any] = {}
         """The fsspec file system of each file that is not local."""
         self._scanned: set[str] = set()
@@ -109,9 +114,11 @@ class SelectedRuns:
         self.execute(f"CREATE TYPE run_key AS ENUM ({listed})")
 
     def _create_selected(self) -> None:
-        """Table `selected`: the runs and ranks for which `where` holds."""
+        """Table `selected`: the runs and ranks for which `where` holds. `selected_gpus`: their GPUs or streams, if
+        `where` or `by` names them."""
         wheres = self.selection.where
         check_by(self.selection.by)
+        self.gpu_columns = GPU_COLUMNS.keys() & {*self.selection.by, *self._columns_of(wheres)}
         # A join, because a list of all ranks in the SELECT would be copied for each file.
         ranks = [(run_id, rank) for store, run_id in self.runs for rank in _ranks(store, run_id)]
         listed = "SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank"
@@ -120,20 +127,32 @@ class SelectedRuns:
             hosts = f"SELECT run_id, rank, host AS node FROM ({self._scan('rank_hosts')})"
             selected = f"SELECT * FROM ({selected}) LEFT JOIN ({hosts}) USING (run_id, rank)"
         self.execute(f"CREATE TABLE selected AS {selected}", [[r for r, _ in ranks], [n for _, n in ranks]])
+        if self.gpu_columns:
+            columns = ", ".join(["run_id", "rank", *sorted(self.gpu_columns)])
+            work = " UNION ".join(
+                f"SELECT {columns} FROM ({self._scan(table)})" for table in ("kernels", "memcpys", "memsets")
+            )
+            self.execute(f"CREATE TABLE selected_gpus AS {work}")
         if wheres:
             self._leave(wheres)
 
+    def _columns_of(self, wheres: Sequence[str]) -> set[str]:
+        """Return the columns that expressions name. Raises InputError for what is not one expression."""
+        with closing(empty_database()) as apart:
+            return {column for where in wheres for column in check_expression(apart, where, f"--where {where!r}")}
+
     def _leave(self, wheres: Sequence[str]) -> None:
         """Leave in `selected` what all of `wheres` hold for. They are asked apart, where there is nothing else."""
-        rows = self.connection.sql("SELECT * FROM selected").to_arrow_table()
+        keys = ["run_id", "rank", *sorted(self.gpu_columns)]
+        gpus = "LEFT JOIN selected_gpus USING (run_id, rank)" if self.gpu_columns else ""
+        rows = self.connection.sql(f"SELECT * FROM selected {gpus}").to_arrow_table()
         with closing(empty_database()) as apart:
             with registered_tables(apart, found=rows):
                 apart.execute("CREATE TEMP TABLE selected AS SELECT * FROM found")
-            left = set(apart.execute("SELECT run_id, rank FROM selected").fetchall())
+            left = set(apart.execute(f"SELECT {', '.join(keys)} FROM selected").fetchall())
             for where in wheres:
                 what = f"--where {where!r}"
-                check_expression(apart, where, what)
-                select = one_select(f"SELECT run_id, rank FROM selected WHERE (\n{where}\n) IS TRUE", what)
+                select = one_select(f"SELECT {', '.join(keys)} FROM selected WHERE (\n{where}\n) IS TRUE", what)
                 try:
                     left &= set(apart.execute(select).fetchall())
                 except duckdb.BinderException as e:
@@ -143,8 +162,16 @@ class SelectedRuns:
                     raise InputError(f"{what}: {sentence(e)}") from e
         self._leave_out(
             "(run_id::VARCHAR, rank) NOT IN (SELECT (unnest($1::VARCHAR[]), unnest($2::INTEGER[])))",
-            [[r for r, _ in left], [n for _, n in left]],
+            [[r for r, *_ in left], [n for _, n, *_ in left]],
         )
+        if self.gpu_columns:
+            kinds = zip(keys, ("VARCHAR", *["BIGINT"] * (len(keys) - 1)), strict=True)
+            listed = ", ".join(f"unnest(${at}::{kind}[]) AS {key}" for at, (key, kind) in enumerate(kinds, 1))
+            same = " AND ".join(f"l.{key} IS NOT DISTINCT FROM g.{key}" for key in keys)
+            self.execute(
+                f"DELETE FROM selected_gpus g WHERE NOT EXISTS (FROM (SELECT {listed}) l WHERE {same})",
+                [[row[at] for row in left] for at in range(len(keys))],
+            )
 
     def _leave_out(self, condition: str, parameters: object) -> None:
         self.execute(f"DELETE FROM selected WHERE {condition}", parameters)
@@ -225,6 +252,13 @@ class SelectedRuns:
         by = ", ".join(f'"{b}"' for b in self.selection.by)
         number = f"dense_rank() OVER (ORDER BY {by})::INTEGER" if by else "NULL::INTEGER"
         kind = "TABLE" if by else "VIEW"
+        if self.gpu_columns:
+            of_gpu = number if by else "1"
+            self.execute(
+                f"CREATE TABLE gpu_groups AS SELECT *, {of_gpu} AS run_group"
+                " FROM selected JOIN selected_gpus USING (run_id, rank)"
+            )
+            number = "NULL::INTEGER"
         self.execute(f"CREATE {kind} run_groups AS SELECT *, {number} AS run_group FROM selected")
         columns = ", ".join(f'"{c.name}"' for c in TABLES["runs"].columns)
         self.execute(
@@ -257,7 +291,13 @@ class SelectedRuns:
             yield table
 
     def _create_view(self, table: str, scan: str) -> None:
-        if self.selection.by or self._filtered:
+        if self.gpu_columns <= {c.name for c in TABLES[table].columns} and self.gpu_columns:
+            same = " AND ".join(f"g.{c} IS NOT DISTINCT FROM t.{c}" for c in ("run_id", "rank", *self.gpu_columns))
+            sql = (
+                f"SELECT t.*, g.run_group FROM ({scan}) t SEMI JOIN run_groups USING (run_id, rank)"
+                f" LEFT JOIN gpu_groups g ON {same}"
+            )
+        elif self.selection.by or self._filtered:
             sql = f"SELECT t.*, g.run_group FROM ({scan}) t JOIN run_groups g USING (run_id, rank)"
         else:
             sql = f"SELECT *, NULL::INTEGER AS run_group FROM ({scan})"

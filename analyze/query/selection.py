@@ -24,6 +24,9 @@ BLOCKS = ("gpu", "full", "both")
 RANK_COLUMNS = {"rank": ("index", "process rank"), "node": ("text", "host that the rank ran on")}
 """Columns of ranks for `--where` and `--by`: unit and meaning."""
 
+GPU_COLUMNS = {"device": ("index", "GPU as the process numbered it"), "stream": ("id", "CUDA stream")}
+"""Columns of GPU work for `--where` and `--by` of queries that declare them (`@by`): unit and meaning."""
+
 RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
 """All columns for `--where` and `--by`; None for those of ranks."""
 
@@ -36,11 +39,11 @@ class Selection:
     """
 
     where: tuple[str, ...] = ()
-    """SQL expressions over the columns of `runs`, `rank` and `node`. All must hold."""
+    """SQL expressions over the columns of `runs`, `rank`, `node`, `device` and `stream`. All must hold."""
     profiler: str | None = None
     """Read only runs that were recorded under it; "all" for all."""
     by: tuple[str, ...] = ()
-    """Columns of `runs`, or `rank`, `node`, whose values become groups."""
+    """Columns of `runs`, or `rank`, `node`, `device`, `stream`, whose values become groups."""
     prefer: str | None = None
     """The pass that a query prefers; "all" for one that reads all passes."""
     block: str | None = None
@@ -71,9 +74,9 @@ class Selection:
 
 
 def check_by(names: Iterable[str]) -> None:
-    """Raise InputError for a name that is not a column of runs or ranks."""
+    """Raise InputError for a name that is not a column of runs, ranks or GPU work."""
     for name in names:
-        if name not in RUN_COLUMNS:
+        if name not in RUN_COLUMNS and name not in GPU_COLUMNS:
             raise InputError(f"--by {name}: runs has no such column; it has {', '.join(sorted(RUN_COLUMNS))}")
 
 

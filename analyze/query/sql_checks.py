@@ -51,17 +51,22 @@ _COMMENT = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*", re.DOTALL)
 _PARAMETER = re.compile(r"\s*[A-Za-z_]\w*\s*(?::=\s*(?:-?\d+(?:\.\d+)?|'[^']*'|NULL|true|false)\s*)?", re.IGNORECASE)
 
 
-def check_expression(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> None:
-    """Raise InputError unless the text is one expression over columns, without a subquery.
+def check_expression(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
+    """Return the columns that an expression names, in small letters.
 
-    It may then stand between parentheses on lines of its own, in a text for `one_select`. `what` names it in the error.
+    Raises InputError unless the text is one expression over columns, without a subquery. It may then stand between
+    parentheses on lines of its own, in a text for `one_select`. `what` names it in the error.
     """
     statements = _parse(connection, one_select(f"SELECT\n{text}\n", what), what)
     items = _expression(statements, what)
+    columns = set()
     for item in _objects(items):
         if "cte_map" in item or item.get("class") == "SUBQUERY":
             raise InputError(f"{what}: must be an expression over the columns, without a SELECT of its own")
         _check_function(item, what)
+        if item.get("class") == "COLUMN_REF":
+            columns.add(item["column_names"][-1].lower())
+    return columns
 
 
 def _expression(statements: list[dict[str, Any]], what: str) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@
 --     idle_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_timeline
+-- @by device
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @pass gpu
 -- @disturbed idle time

@@ -24,6 +24,7 @@
 -- @main run_id, rank, device, kernel_ns, kernel_concurrency_pct, memcpy_ns, copy_overlap_pct, host_gb_per_s
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_timeline, peaks
+-- @by device
 -- @needs work on GPUs
 -- @pass gpu
 WITH lengths AS (

@@ -19,6 +19,7 @@
 -- @main run_id, rank, device, kind, copies, bytes, total_ns, gb_per_s, link_pct
 -- @order run_id, rank, device, total_ns DESC, kind
 -- @use arithmetic, peaks
+-- @by device, stream
 -- @needs memcpys
 -- @pass gpu
 -- @plot bars y=run_id,rank,device,kind x=total_ns per=step

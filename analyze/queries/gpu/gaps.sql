@@ -25,6 +25,7 @@
 -- @main run_id, rank, device, start_ns, gap_ns, cause, after, cpu
 -- @order gap_ns DESC, run_id, rank, device, start_ns
 -- @use gpu_gaps, gpu_timeline, intervals, launches, profiler_cost, run_zeros
+-- @by device
 -- @needs work on GPUs with gaps between
 -- @pass gpu
 -- @disturbed idle time

@@ -12,6 +12,7 @@
 -- @main run_id, rank, device, span_ns, busy_ns, idle_ns, busy_pct
 -- @order run_id, rank, device
 -- @use arithmetic, gpu_timeline
+-- @by device
 -- @needs work on GPUs
 -- @pass gpu
 -- @disturbed idle time

@@ -26,6 +26,7 @@
 -- @main run_id, rank, device, stream, cause, gaps, idle_ns, idle_pct, max_ns
 -- @order run_id, rank, device, stream, idle_ns DESC, cause
 -- @use arithmetic, gpu_gaps, gpu_timeline, profiler_cost
+-- @by device
 -- @needs work on GPUs with gaps between
 -- @pass gpu
 -- @disturbed idle time

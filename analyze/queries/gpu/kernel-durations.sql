@@ -12,6 +12,7 @@
 -- @column kernel_time_pct %       Share of the time of all kernels.
 -- @order min_duration_ns, family
 -- @use arithmetic
+-- @by device, stream
 -- @needs kernels
 -- @pass gpu
 -- @plot histogram x=min_duration_ns x2=max_duration_ns y=total_ns color=family per=step,gpu

@@ -18,6 +18,7 @@
 -- @main {group}, calls, total_ns, avg_ns, kernel_time_pct
 -- @order total_ns DESC, {group}
 -- @use arithmetic, time_sums, work_places
+-- @by device, stream
 -- @needs kernels, or sums of kernels (nvprof)
 -- @pass gpu
 -- @pass torch group=op|module|line

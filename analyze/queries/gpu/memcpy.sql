@@ -19,6 +19,7 @@
 -- @main kind, calls, bytes, total_ns, avg_ns, gb_per_s, copy_time_pct
 -- @order total_ns DESC, kind
 -- @use arithmetic
+-- @by device, stream
 -- @needs memcpys, or sums of memcpys (nvprof)
 -- @pass gpu
 -- @plot bars y=kind x=total_ns label=copy_time_pct per=step,gpu

@@ -20,6 +20,7 @@
 -- @main dimension, scope, process_group, collective, calls, total_ns, kernel_time_pct, gpu_time_pct, comm_time_pct
 -- @order total_ns DESC, collective
 -- @use arithmetic, collective_kinds, collectives, comm_groups, time_sums
+-- @by device, stream
 -- @needs communication kernels, or sums of communication kernels (nvprof)
 -- @pass gpu
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns label=comm_time_pct per=step,gpu

@@ -20,6 +20,7 @@
 -- @main run_id, rank, device, step, dimension, scope, process_group, comm_ns, overlapped_ns, overlap_pct
 -- @order run_id, rank, device, step, dimension, scope, process_group
 -- @use arithmetic, exposed_comm, gpu_timeline, intervals
+-- @by device
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @pass gpu
 -- @plot bars y=run_id,rank,device,step,dimension,scope,process_group x=overlap_pct

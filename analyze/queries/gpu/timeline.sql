@@ -18,6 +18,7 @@
 -- @main run_id, rank, device, start_ns, busy_pct, compute_pct, comm_pct, waiting_pct, memcpy_pct
 -- @order run_id, rank, device, bucket
 -- @use arithmetic, collectives, gpu_timeline, intervals, run_zeros
+-- @by device
 -- @needs work on GPUs
 -- @pass gpu
 -- @plot heatmap x=start_ns width=span_ns y=run_id,rank,device value=compute_pct,comm_pct,waiting_pct,memcpy_pct

@@ -17,6 +17,7 @@
 -- @main run_id, rank, device, step, span_ns, utilization_pct, sm_efficiency_pct, occupancy_pct
 -- @order run_id, rank, device, step
 -- @use arithmetic, gpu_timeline, intervals, peaks
+-- @by device
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
 -- @plot bars y=run_id,rank,device,step x=sm_efficiency_pct
 WITH shapes AS (

@@ -9,6 +9,7 @@
 -- @column conv_time_pct %         Winograd's share of convolution time; empty without convolutions.
 -- @main winograd_ns, conv_ns, kernel_ns, kernel_time_pct, conv_time_pct
 -- @use arithmetic, time_sums
+-- @by device, stream
 -- @needs kernels, or sums of kernels (nvprof)
 -- @pass gpu
 WITH summed AS (

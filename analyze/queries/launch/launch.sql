@@ -26,6 +26,7 @@
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
 -- @use arithmetic, launches
+-- @by device, stream
 -- @needs kernels or the calls that launch them
 -- @plot bars y=run_id,rank,device,name x=avg_call_ns,avg_queue_delay_ns
 -- @drill name cuda-api name={name}

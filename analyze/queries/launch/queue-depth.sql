@@ -18,6 +18,7 @@
 -- @main run_id, rank, device, stream, launches, avg_depth, max_depth, empty_pct
 -- @order run_id, rank, device, stream
 -- @use arithmetic, intervals, launches
+-- @by device, stream
 -- @needs GPU work with the calls that launched it
 -- @plot bars y=run_id,rank,device,stream x=avg_depth
 WITH lanes AS MATERIALIZED (

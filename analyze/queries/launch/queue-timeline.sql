@@ -17,6 +17,7 @@
 -- @main run_id, rank, device, start_ns, max_depth, avg_depth, empty_ns
 -- @order run_id, rank, device, bucket
 -- @use gpu_timeline, intervals, launches, run_zeros
+-- @by device
 -- @needs GPU work with the calls that launched it
 -- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
 WITH waiting AS (

@@ -14,6 +14,7 @@
 -- @main phase, {group}, calls, total_ns, phase_time_pct, kernel_time_pct
 -- @order phase, total_ns DESC, {group}
 -- @use arithmetic
+-- @by device, stream
 -- @needs kernels
 -- @pass gpu
 -- @plot bars y={group} x=total_ns color=phase label=kernel_time_pct top=15 per=step,gpu
