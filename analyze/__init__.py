@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
     from analyze.ingestion.progress import Progress
-    from analyze.query.blocks import Block
+    from analyze.query.modules import Module
     from analyze.query.query_files import Query
     from schemas.tables import Table
 
@@ -242,31 +242,31 @@ def studies() -> dict[str, str]:
     return {name: study_files.load(path).title for name, path in study_files.by_name().items()}
 
 
-def tables(name: str | None = None, blocks: bool = False) -> dict[str, Table | Block]:
-    """The tables and their columns by name; with `blocks`, the building blocks of queries and what they define instead.
+def tables(name: str | None = None, modules: bool = False) -> dict[str, Table | Module]:
+    """The tables and their columns by name; with `modules`, the SQL modules of queries and what they define instead.
 
-    With `name`, that table or block alone, or the block of that view or macro without the others. Raises InputError if
-    there is none.
+    With `name`, that table or module alone, or the module of that view or macro without the others. Raises InputError
+    if there is none.
     """
-    from analyze.query.blocks import built_in, home
+    from analyze.query.modules import built_in, home
     from schemas.tables import TABLES
 
-    if blocks and name is not None:
-        raise InputError("tables: either a name or --blocks")
+    if modules and name is not None:
+        raise InputError("tables: either a name or --modules")
     if name is None:
-        return dict(built_in()) if blocks else dict(TABLES)
+        return dict(built_in()) if modules else dict(TABLES)
     if name in TABLES:
         return {name: TABLES[name]}
     if name in built_in():
         return {name: built_in()[name]}
     if name.lower() in home():
-        block, definition = home()[name.lower()]
-        return {block.name: replace(block, definitions=(definition,))}
+        module, definition = home()[name.lower()]
+        return {module.name: replace(module, definitions=(definition,))}
     from difflib import get_close_matches
 
     near = get_close_matches(name, [*TABLES, *built_in(), *home()], 3)
     instead = f"did you mean {', '.join(dict.fromkeys(near))}?" if near else f"there are {', '.join(TABLES)}"
-    raise InputError(f"there is no table {name!r}, nor a block or anything that one defines; {instead}")
+    raise InputError(f"there is no table {name!r}, nor a module or anything that one defines; {instead}")
 
 
 def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:

@@ -2,7 +2,7 @@
 
 A finding is a file in `analyze/advice/`, a query file without @column and @order lines. Its first line is the problem.
 The lines `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do. Its
-SELECT returns a row for each run with the problem. Each ns belongs to one cause (building block `findings`); a finding
+SELECT returns a row for each run with the problem. Each ns belongs to one cause (SQL module `findings`); a finding
 whose saving can include time of others names them in a line `Overlaps:`. A line `Of: idle time` says that the saving is
 idle time of the GPU: the profiler adds to it, so the saving is at most the idle time without the profiler, if known.
 """

@@ -12,7 +12,7 @@ import time
 
 import duckdb
 
-from analyze.query.blocks import blocks
+from analyze.query.modules import modules
 
 _KERNELS = """
 CREATE TABLE kernels AS
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--kernels", type=int, default=10_000_000)
     options = parser.parse_args()
     connection = duckdb.connect()
-    for block in blocks(["intervals", "gpu_classes"]).values():
+    for block in modules(["intervals", "gpu_classes"]).values():
         connection.execute(block)
     connection.execute(_KERNELS, [options.kernels])
     connection.execute(_OTHERS)

@@ -19,8 +19,8 @@ import analyze
 from analyze.derive import derive
 from analyze.derive.numpy_columns import row_schema
 from analyze.ingestion.cache import open_stores
-from analyze.query.blocks import defining, words
 from analyze.query.engine import Engine
+from analyze.query.modules import defining, words
 from analyze.query.query_files import ResultColumn, catalog
 from analyze.query.selection import DEFAULT, Selection
 from schemas.tables import TABLES

@@ -312,8 +312,8 @@ def test_engine_works_after_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_own_blocks_are_read_again(tmp_path: Path) -> None:
-    """A block beside a user's query that hides a built-in one does so for that query alone, as it is now."""
-    block = tmp_path / "mine" / "blocks" / "gpu_timeline.sql"
+    """A module next to a user's query that hides a built-in one does so for that query alone, as it is now."""
+    block = tmp_path / "mine" / "modules" / "gpu_timeline.sql"
     query = tmp_path / "mine" / "group" / "own.sql"
     for path in (block, query):
         path.parent.mkdir(parents=True)

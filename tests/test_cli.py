@@ -191,7 +191,7 @@ def test_bad_input_is_one_sentence(arguments: list[str], says: str) -> None:
         ("query launch --explain", "Calls without recorded GPU work have no device."),
         ("tables", "GPU index as the process numbered it"),
         ("tables findings", "Start."),
-        ("tables --blocks", "Gaps in the work of a GPU or of a stream, and their causes."),
+        ("tables --modules", "Gaps in the work of a GPU or of a stream, and their causes."),
         ("cache", "MB"),
         ("--help", "ingest"),
         ("query --help", "Sort by these columns"),

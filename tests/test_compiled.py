@@ -42,7 +42,7 @@ def test_operators_are_parsed_from_triton_names(tmp_path: Path, name: str, kind:
 def test_known_operators_exist_in_pytorch() -> None:
     import torch
 
-    text = (ROOT / "analyze" / "queries" / "blocks" / "inductor.sql").read_text()
+    text = (ROOT / "analyze" / "queries" / "modules" / "inductor.sql").read_text()
     known = text.split("concat_ws('|',")[1].split("'[a-z")[0].split("'")[1::2]
     schemas = {s.name.removeprefix("aten::") for s in torch._C._jit_get_all_schemas() if s.name.startswith("aten::")}
     # Of operators of other versions, and one that is not aten's.

@@ -55,7 +55,7 @@ def analyze(copy: Path, *commands: list[str]) -> list[tuple[str, str, int]]:
 def test_examples_have_fewer_than_20_lines() -> None:
     headings = re.findall(r"^## (Add .*)$", TEXT, re.M)
     assert headings == [
-        "Add a query", "Add a building block", "Add a source", "Add a derived table", "Add a kernel family",
+        "Add a query", "Add an SQL module", "Add a source", "Add a derived table", "Add a kernel family",
         "Add a device", "Add a profiler to collect with", "Add a workload option", "Add a figure",
     ]  # fmt: skip
     for heading in headings:
@@ -63,10 +63,10 @@ def test_examples_have_fewer_than_20_lines() -> None:
         assert blocks and all(block.count("\n") < 20 for block in blocks), heading
 
 
-def test_query_block_and_figure_need_one_file_each(copy: Path) -> None:
+def test_query_module_and_figure_need_one_file_each(copy: Path) -> None:
     queries = copy / "analyze/queries"
     (queries / "gpu/longest-kernel.sql").write_text(shown("Add a query")[0])
-    (queries / "blocks/longest_runs.sql").write_text(shown("Add a building block")[0])
+    (queries / "modules/longest_runs.sql").write_text(shown("Add an SQL module")[0])
     head = (
         "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\n"
         "from analyze.plots.figure import Ask, Figure, Rows\n\n"
@@ -77,7 +77,7 @@ def test_query_block_and_figure_need_one_file_each(copy: Path) -> None:
         copy,
         ["query", "longest-kernel", trace, "--format", "json"],
         ["query"],
-        ["tables", "--blocks"],
+        ["tables", "--modules"],
         ["plot", "longest-kernel", trace, "-o", "stems.svg"],
     )
     assert [code for _, _, code in done] == [0] * 4, done

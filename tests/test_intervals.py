@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from analyze.query.blocks import blocks
+from analyze.query.modules import modules
 
 Interval = tuple[int, int, int]
 """Track, start, end."""
@@ -31,7 +31,7 @@ intervals = st.lists(
 def connection() -> duckdb.DuckDBPyConnection:
     made = duckdb.connect()
     for name in ("arithmetic", "intervals"):
-        made.execute(blocks([name])[name].sql)
+        made.execute(modules([name])[name].sql)
     return made
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from commands import complaints, run_cli
 
-from analyze.query.blocks import built_in
+from analyze.query.modules import built_in
 from analyze.query.query_files import catalog
 from schemas.tables import TABLES
 
@@ -59,12 +59,12 @@ def test_tables_and_blocks() -> None:
     assert [(r["table"], r["column"], r["unit"]) for r in rows] == [
         (t.name, c.name, c.unit) for t in TABLES.values() for c in t.columns
     ]
-    listed = json.loads(run_cli("tables", "--blocks", "-f", "json").stdout)
-    assert [(r["block"], r["defines"]) for r in listed] == [
+    listed = json.loads(run_cli("tables", "--modules", "-f", "json").stdout)
+    assert [(r["module"], r["defines"]) for r in listed] == [
         (b.name, d.shown) for b in built_in().values() for d in b.definitions
     ]
     [share] = json.loads(run_cli("tables", "pct", "-f", "json").stdout)
-    assert (share["block"], share["table"], share["column"]) == ("arithmetic", "pct(part, whole)", None)
+    assert (share["module"], share["table"], share["column"]) == ("arithmetic", "pct(part, whole)", None)
     columns = json.loads(run_cli("tables", "gpu_work", "-f", "json").stdout)
     assert {r["table"] for r in columns} == {"gpu_work"} and "run_id" in {r["column"] for r in columns}
 

@@ -21,9 +21,9 @@ from traces import event, kernel, launch, write_trace
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import defining
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
+from analyze.query.modules import defining
 from analyze.query.query_files import Query, catalog, parse
 from analyze.query.selection import RUN_COLUMNS, Selection
 from analyze.query.sql_checks import names_in

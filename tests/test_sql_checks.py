@@ -18,8 +18,8 @@ from traces import kernel, write_trace
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError, MachineError
-from analyze.query.blocks import built_in, home
 from analyze.query.engine import Engine
+from analyze.query.modules import built_in, home
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import Selection
 from analyze.query.sql_checks import block_statements, check_expression, check_select

@@ -1,4 +1,4 @@
-"""Listings of queries, tables and blocks as rows, for --format and -o."""
+"""Listings of queries, tables and modules as rows, for --format and -o."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from analyze.cli.shared_options import print_answer
 
 if TYPE_CHECKING:
-    from analyze.query.blocks import Block
+    from analyze.query.modules import Module
     from analyze.query.query_files import Query
     from analyze.query.result import Result
     from schemas.tables import Table
@@ -35,29 +35,29 @@ def query(asked: Query, params: Mapping[str, str]) -> Result:
     return _answer("query", ("kind", "name", "unit", "default", "takes", "doc"), rows)
 
 
-def tables(shown: Mapping[str, Table | Block]) -> Result:
+def tables(shown: Mapping[str, Table | Module]) -> Result:
     """Return a row for each column of tables, views and table macros; a scalar macro has one row."""
-    from analyze.query.blocks import Block, columns_of
+    from analyze.query.modules import Module, columns_of
 
     rows: list[tuple[Any, ...]] = []
     for one in shown.values():
-        if not isinstance(one, Block):
+        if not isinstance(one, Module):
             rows += [(None, one.name, c.name, c.type, c.unit, c.doc) for c in one.columns]
             continue
         for d in one.definitions:
             rows += [(one.name, d.shown, c.name, None, c.unit, c.doc) for c in columns_of(d)] or [
                 (one.name, d.shown, None, None, None, d.doc)
             ]
-    return _answer("tables", ("block", "table", "column", "type", "unit", "doc"), rows)
+    return _answer("tables", ("module", "table", "column", "type", "unit", "doc"), rows)
 
 
-def blocks(shown: Mapping[str, Table | Block]) -> Result:
-    """Return a row for each view and macro of the blocks."""
-    from analyze.query.blocks import Block
+def modules(shown: Mapping[str, Table | Module]) -> Result:
+    """Return a row for each view and macro of the modules."""
+    from analyze.query.modules import Module
 
-    found = [one for one in shown.values() if isinstance(one, Block)]
+    found = [one for one in shown.values() if isinstance(one, Module)]
     rows = [(b.name, d.shown, d.doc) for b in found for d in b.definitions]
-    return _answer("tables", ("block", "defines", "doc"), rows)
+    return _answer("tables", ("module", "defines", "doc"), rows)
 
 
 def show(

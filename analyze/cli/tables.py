@@ -20,21 +20,21 @@ def tables(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A table, a building block, or a view or macro of one. Without a name, all tables.",
+            help="A table, an SQL module, or a view or macro of one. Without a name, all tables.",
             autocompletion=completion.tables,
         ),
     ] = None,
-    blocks: Annotated[
-        bool, typer.Option("--blocks", help="List the building blocks of queries and what each defines.")
+    modules: Annotated[
+        bool, typer.Option("--modules", help="List the SQL modules of queries and what each defines.")
     ] = False,
     format: Format = None,
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Document the tables and the building blocks of queries."""
+    """Document the tables and the SQL modules of queries."""
     form = form_of(format, output)
-    shown = analyze.tables(name, blocks)
-    if blocks:
-        listings.show(lambda: terminal.list_blocks(shown), lambda: listings.blocks(shown), form, output, wide)
+    shown = analyze.tables(name, modules)
+    if modules:
+        listings.show(lambda: terminal.list_modules(shown), lambda: listings.modules(shown), form, output, wide)
     else:
         listings.show(lambda: terminal.describe(shown), lambda: listings.tables(shown), form, output, wide)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.cache import Contents
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
-    from analyze.query.blocks import Block
+    from analyze.query.modules import Module
     from analyze.query.query_files import Query
     from analyze.query.result import Result
     from schemas.tables import Table
@@ -117,15 +117,15 @@ def explain(query: Query, params: dict[str, str]) -> None:
         typer.echo(f"ORDER BY run_group, {query.fill(query.order, choices)}")
 
 
-def describe(shown: Mapping[str, Table | Block]) -> None:
-    """Print the documentation of tables, and of blocks with their views and macros."""
-    from analyze.query.blocks import Block
+def describe(shown: Mapping[str, Table | Module]) -> None:
+    """Print the documentation of tables, and of modules with their views and macros."""
+    from analyze.query.modules import Module
 
     for number, one in enumerate(shown.values()):
         if number:
             typer.echo()
-        if isinstance(one, Block):
-            _describe_block(one)
+        if isinstance(one, Module):
+            _describe_module(one)
         else:
             _print_text(f"{one.name}: a row is {one.row}")
             _print_listing(
@@ -133,13 +133,13 @@ def describe(shown: Mapping[str, Table | Block]) -> None:
             )
 
 
-def _describe_block(block: Block) -> None:
-    from analyze.query.blocks import columns_of
+def _describe_module(module: Module) -> None:
+    from analyze.query.modules import columns_of
 
-    _print_text(f"Block {block.name}: {block.description}")
-    if block.uses:
-        _print_text(f"It uses {', '.join(block.uses)}.")
-    for d in block.definitions:
+    _print_text(f"Module {module.name}: {module.description}")
+    if module.uses:
+        _print_text(f"It uses {', '.join(module.uses)}.")
+    for d in module.definitions:
         typer.echo()
         _print_text(f"{d.shown}: {'a row is ' if d.params is None else ''}{d.doc}")
         _print_listing(
@@ -148,16 +148,16 @@ def _describe_block(block: Block) -> None:
         )
 
 
-def list_blocks(blocks: Mapping[str, Table | Block]) -> None:
-    """Print a line for each block, with what it defines."""
-    from analyze.query.blocks import Block
+def list_modules(modules: Mapping[str, Table | Module]) -> None:
+    """Print a line for each module, with what it defines."""
+    from analyze.query.modules import Module
 
     rows = [
         (b.name, "\n".join(d.shown for d in b.definitions), b.description.partition("\n\n")[0].replace("\n", " "))
-        for b in blocks.values()
-        if isinstance(b, Block)
+        for b in modules.values()
+        if isinstance(b, Module)
     ]
-    _print_listing(("block", "defines", "what it is"), rows)
+    _print_listing(("module", "defines", "what it is"), rows)
 
 
 def list_cache(cache: Contents) -> None:

@@ -112,7 +112,7 @@ class BoundQuery:
         check_gpu_columns(f"query {query.name}", of_gpus, query.gpu_columns)
         self.sql, self._values, self._choices = query.bind(dict(params))
         self.uses = query.used(self._choices)
-        """The blocks that its SQL reads."""
+        """The SQL modules that it reads."""
         self._documented = query.result_columns(self._choices)
         own = {c.name: c for c in self._documented}
         self._group_names = {b: _group_name(b, own) for b in by}

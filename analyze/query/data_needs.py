@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import duckdb
 
 from analyze.errors import InputError
-from analyze.query.blocks import defining
+from analyze.query.modules import defining
 from analyze.query.sql_checks import sentence
 from schemas.tables import TABLES
 

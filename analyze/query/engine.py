@@ -13,18 +13,18 @@ import duckdb
 
 from analyze.errors import InputError
 from analyze.query import sql_process
-from analyze.query.blocks import BlockPart, blocks, check_declared, defining, parts, words
 from analyze.query.bound_query import AnswerOptions, BoundQuery, check_gpu_columns, whole_limit
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.filtered_rows import FilteredRows
 from analyze.query.guessed_units import guess_unit
+from analyze.query.modules import ModulePart, check_declared, defining, modules, parts, words
 from analyze.query.profiler_share import profiler_note
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.result import Result, Statement
 from analyze.query.selected_runs import SelectedRuns
 from analyze.query.selection import DEFAULT, Selection
-from analyze.query.sql_checks import block_statements, check_select, names_in, names_in_block, sentence
+from analyze.query.sql_checks import check_select, module_statements, names_in, names_in_module, sentence
 from analyze.query.sql_process import ProcessRows
 from analyze.store.store import Store
 from schemas.tables import TABLES
@@ -39,7 +39,7 @@ T = TypeVar("T")
 class Engine:
     """The tables of the selected runs and ranks, in a DuckDB of its own (`analyze.query.databases`).
 
-    Stored tables and the views, tables and macros of blocks are created when SQL first reads them. One thread uses an
+    Stored tables and the views, tables and macros of modules are created when SQL first reads them. One thread uses an
     engine; another thread opens another one. SQL that users write runs in a process of its own
     (`analyze.query.sql_process`), in an engine that is `read_only`.
     """
@@ -48,7 +48,7 @@ class Engine:
         self.stores = list(stores)
         self.selection = selection
         self.created: set[str] = set()
-        """Names of the stored tables and parts of blocks that exist in the DuckDB."""
+        """Names of the stored tables and parts of modules that exist in the DuckDB."""
         self._read_only = read_only
         self._of_gpus = False
         """Whether a query was asked for which `selection` may name columns of GPU work."""
@@ -92,8 +92,8 @@ class Engine:
         return self._selected_runs.note
 
     def _create(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
-        """Create what SQL reads and does not exist: stored tables, and parts of the blocks that it uses."""
-        read = parts(blocks(uses, folders), sql)
+        """Create what SQL reads and does not exist: stored tables, and parts of the modules that it uses."""
+        read = parts(modules(uses, folders), sql)
         tables = sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created)
         for table in self._selected_runs.create_views(tables):
             self.created.add(table)
@@ -102,21 +102,21 @@ class Engine:
                 self._create_part(part)
                 self.created.add(part.name)
 
-    def _create_part(self, part: BlockPart) -> None:
-        block = part.block
-        what = f"block {block.name}"
+    def _create_part(self, part: ModulePart) -> None:
+        module = part.module
+        what = f"module {module.name}"
         statements: Sequence[str | duckdb.Statement] = [part.sql]
-        if not block.built_in:
-            check_declared(names_in_block(self.connection, block.sql, what), block.uses, what)
-            statements = self._checked(block.sql, partial(block_statements, self.connection, block.sql, what))
+        if not module.built_in:
+            check_declared(names_in_module(self.connection, module.sql, what), module.uses, what)
+            statements = self._checked(module.sql, partial(module_statements, self.connection, module.sql, what))
         try:
-            if block.create is not None:
-                block.create(self.connection, block.name)
+            if module.create is not None:
+                module.create(self.connection, module.name)
             else:
                 for statement in statements:
                     self.connection.execute(statement)
         except duckdb.Error as e:
-            raise InputError(f"{self._selected_runs if block.create else what}: {sentence(e)}") from e
+            raise InputError(f"{self._selected_runs if module.create else what}: {sentence(e)}") from e
 
     def query(
         self,
@@ -172,7 +172,7 @@ class Engine:
         return self._run(self._checked(sql, partial(check_select, self.connection, sql, what)), values, what)
 
     def sql(self, sql: str) -> Result:
-        """Answer one SELECT over the tables and blocks, which need not be declared.
+        """Answer one SELECT over the tables and modules, which need not be declared.
 
         Raises InputError for anything else and for errors in it.
         """
@@ -194,7 +194,7 @@ class Engine:
         return ProcessRows(sql_process.request(self.stores, self.selection, **request), what)
 
     def execute(self, sql: str, uses: Iterable[str] = ()) -> duckdb.DuckDBPyConnection:
-        """Run SQL of this package, which reads the blocks `uses`. Read its rows before the next call.
+        """Run SQL of this package, which reads the modules `uses`. Read its rows before the next call.
 
         Raises duckdb.Error, and InputError if `selection` names columns of GPU work.
         """

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 Rows = Callable[[str, Sequence[str]], list[tuple[Any, ...]]]
-"""Runs SQL that reads these blocks: `Engine.rows`."""
+"""Runs SQL that reads these modules: `Engine.rows`."""
 
 _COSTS = """
 SELECT count(*), count(*) FILTER (slowdown IS NULL), max(slowdown)

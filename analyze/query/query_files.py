@@ -9,7 +9,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @column total_ns ns                Sum of durations.          every column of the result, with its unit
     -- @main name, total_ns               Columns that a table shows first if not all fit.
     -- @order total_ns DESC, name
-    -- @use arithmetic, gpu_gaps          Building blocks (`analyze.query.blocks`) that the SELECT itself reads.
+    -- @use arithmetic, gpu_gaps          SQL modules (`analyze.query.modules`) that the SELECT itself reads.
     -- @answer in_steps breakdown window=step   The answer of another built-in query, read as a table in_steps.
     -- @by device, stream                Columns of GPU work that `--by` and `--where` may name: all rows are of it.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
@@ -21,10 +21,10 @@ A file begins with comment lines, the rest is one SELECT::
     -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
     -- @drill name launch name={name}     The query that a click on a cell of the column opens in `analyze serve`.
 
-The comment lines come in this order. CTEs have plain names, of no table or view; in blocks they begin with `_`,
+The comment lines come in this order. CTEs have plain names, of no table or view; in modules they begin with `_`,
 so that neither hides the other's.
 
-The SELECT reads the tables of `schemas.tables` and what its blocks define. Every table has one more column,
+The SELECT reads the tables of `schemas.tables` and what its modules define. Every table has one more column,
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
 
@@ -49,9 +49,9 @@ from analyze.query.selection import GPU_COLUMNS, RUN_COLUMNS, TIMING
 from schemas.files import is_dir, read_bounded
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
-BLOCKS = "blocks"
+MODULES = "modules"
 LONGEST = 4 << 20
-"""Bytes of a query file or a block."""
+"""Bytes of a query file or a module."""
 
 PASSES = (*TIMING, "all")
 
@@ -268,7 +268,7 @@ class Query:
         return next(found, self.prefer)
 
     def used(self, choices: dict[str, str]) -> tuple[str, ...]:
-        """The blocks that it and the queries whose answers it reads use with these choices."""
+        """The modules that it and the queries whose answers it reads use with these choices."""
         others = (find(a.query) for a in self.answers)
         used = (name for query in others for name in query.used(query.bind({})[2]))
         return tuple(dict.fromkeys([*(self.fill(name, choices) for name in self.uses), *used]))
@@ -411,7 +411,7 @@ def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
 
 def _paths(folder: Path) -> dict[str, Path]:
     """The query files of a folder by the names of their queries."""
-    return {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.parent.name != BLOCKS}
+    return {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.parent.name != MODULES}
 
 
 @cache

@@ -109,10 +109,10 @@ def check_select(
     return statement
 
 
-def block_statements(
+def module_statements(
     connection: duckdb.DuckDBPyConnection, text: str, what: str, known: Collection[str] = ()
 ) -> list[duckdb.Statement]:
-    """Return the statements that create a block's views, tables and macros, each over one SELECT or one expression.
+    """Return the statements that create a module's views, tables and macros, each over one SELECT or one expression.
 
     Each is composed here of parts that DuckDB parsed alone: a name, parameters, one SELECT. A macro may look up a table
     that it is given by name (`query_table`); its use is checked. `known`: as for `check_select`. Raises InputError.
@@ -136,13 +136,13 @@ def block_statements(
         except (duckdb.Error, ValueError) as e:
             raise InputError(f"{what}: {sentence(e)}") from e
         if statement.type != duckdb.StatementType.CREATE:
-            raise InputError(f"{what}: a block holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
+            raise InputError(f"{what}: a module holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
         statements.append(statement)
     return statements
 
 
 def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], duckdb.Statement]]:
-    """Yield the CREATE statements of a block, each with its SELECT: that of a scalar macro selects its expression."""
+    """Yield the CREATE statements of a module, each with its SELECT: that of a scalar macro selects its expression."""
     try:
         text.encode()
         statements = [s.query for s in duckdb.extract_statements(text)]
@@ -153,7 +153,7 @@ def _created(text: str, what: str) -> Iterator[tuple[re.Match[str], duckdb.State
         create = _CREATE.fullmatch(statement, start.end() if start else 0)
         parameters = create["parameters"] if create else None
         if not create or (parameters and not all(map(_PARAMETER.fullmatch, parameters.split(",")))):
-            raise InputError(f"{what}: a block holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
+            raise InputError(f"{what}: a module holds CREATE VIEW, CREATE TABLE and CREATE MACRO, nothing else")
         body = create["body"].rstrip().rstrip(";")
         yield create, one_select(body if create["relation"] or create["table"] else f"SELECT (\n{body}\n)", what)
 
@@ -166,8 +166,8 @@ def names_in(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set
     return _named(_parse(connection, one_select(text, what), what))
 
 
-def names_in_block(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
-    """As `names_in`, for what the views, tables and macros of a block name, without themselves."""
+def names_in_module(connection: duckdb.DuckDBPyConnection, text: str, what: str) -> set[str]:
+    """As `names_in`, for what the views, tables and macros of a module name, without themselves."""
     found: set[str] = set()
     own: set[str] = set()
     for create, body in _created(text, what):

@@ -35,7 +35,7 @@ class Scope(NamedTuple):
         return f"{before} AND (start_ns + coalesce(dur_ns, 0) > {self.from_ns} OR start_ns >= {self.from_ns})"
 
     def rows(self, sql: str, uses: Iterable[str] = ()) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of SQL; `uses` names the building blocks that it reads."""
+        """Yield the rows of SQL; `uses` names the SQL modules that it reads."""
         result = self.engine.execute(sql, uses)
         while batch := result.fetchmany(_BATCH):
             yield from batch

@@ -1,6 +1,6 @@
 """Tables computed in Python when a query first reads them: constants of `schemas`, and what SQL cannot express.
 
-Each has a declaration of comment lines like those of a block's file (`analyze.query.blocks`), without the dashes.
+Each has a declaration of comment lines like those of a module's file (`analyze.query.modules`), without the dashes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Building blocks: SQL modules of views, tables and macros that queries share (`queries/blocks`), and computed tables.
+"""SQL modules: SQL modules of views, tables and macros that queries share (`queries/modules`), and computed tables.
 
 A module is one file for one subject. Comment lines document it, and each view, table and macro above its CREATE::
 
@@ -21,7 +21,7 @@ each place that reads it, and reads only the columns and rows needed there.
 
 `@use` names exactly the modules whose views, tables and macros the SQL reads. CTE names begin with `_`, so that a CTE
 of a macro does not hide a table whose name the macro is given. A table computed in Python (`analyze.query.computed`)
-is a block of the same form, without SQL.
+is a module of the same form, without SQL.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pathlib import Path
 
 from analyze.errors import InputError, unreadable
 from analyze.query.computed import COMPUTED, Create
-from analyze.query.query_files import BLOCKS, BUILT_IN, LONGEST, UNITS, ResultColumn, names_of, unwrap
+from analyze.query.query_files import BUILT_IN, LONGEST, MODULES, UNITS, ResultColumn, names_of, unwrap
 from schemas.files import read_bounded
 from schemas.tables import TABLES
 
-BLOCK_UNITS = UNITS | {"row"}
+MODULE_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
 
 STANDARD = {
@@ -74,7 +74,7 @@ _SPREAD = re.compile(r"^@column\s+\* of (\w+)$")
 
 @dataclass
 class Definition:
-    """A view, table or macro of a block."""
+    """A view, table or macro of a module."""
 
     name: str
     params: tuple[str, ...] | None
@@ -91,8 +91,8 @@ class Definition:
 
 
 @dataclass(frozen=True)
-class Block:
-    """A building block, as its file declares it."""
+class Module:
+    """An SQL module, as its file declares it."""
 
     name: str
     description: str
@@ -101,43 +101,43 @@ class Block:
     sql: str = ""
     built_in: bool = True
     create: Create | None = None
-    """What makes a computed table of this name; None for a block of SQL."""
+    """What makes a computed table of this name; None for a module of SQL."""
     tables: tuple[str, ...] = ()
     """Stored tables that a computed one reads."""
 
     @cached_property
-    def parts(self) -> tuple[BlockPart, ...]:
-        """What is made of it one by one: of a built-in block of SQL each view and macro, of others the whole."""
+    def parts(self) -> tuple[ModulePart, ...]:
+        """What is made of it one by one: of a built-in module of SQL each view and macro, of others the whole."""
         if self.create or not self.built_in:
-            return (BlockPart(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
+            return (ModulePart(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
         statements = _CREATE.split(_REMARK.sub("", self.sql))[1:]
         return tuple(
-            BlockPart(self, d.name, (d.name,), sql) for d, sql in zip(self.definitions, statements, strict=True)
+            ModulePart(self, d.name, (d.name,), sql) for d, sql in zip(self.definitions, statements, strict=True)
         )
 
 
 @dataclass(frozen=True, eq=False)
-class BlockPart:
-    """What is made of a block at once."""
+class ModulePart:
+    """What is made of a module at once."""
 
-    block: Block
+    module: Module
     name: str
-    """Its own: that of a built-in block's view or macro, else of the block."""
+    """Its own: that of a built-in module's view or macro, else of the module."""
     defines: tuple[str, ...]
-    """The views and macros in it, as far as they are declared: those of a user's block need not be."""
+    """The views and macros in it, as far as they are declared: those of a user's module need not be."""
     sql: str
 
     @cached_property
     def words(self) -> frozenset[str]:
-        """What it may read, by name; a computed table's SQL is in Python, so that is all of what its block uses."""
-        if self.block.create:
-            used = (d.name for name in self.block.uses for d in built_in()[name].definitions)
-            return frozenset((*self.block.tables, *used))
+        """What it may read, by name; a computed table's SQL is in Python, so that is all of what its module uses."""
+        if self.module.create:
+            used = (d.name for name in self.module.uses for d in built_in()[name].definitions)
+            return frozenset((*self.module.tables, *used))
         return words(self.sql)
 
 
-def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Block:
-    """A block from the text of its file; raises InputError for comment lines that are not of the form above."""
+def parse_module(name: str, text: str, where: str, built_in: bool = True) -> Module:
+    """A module from the text of its file; raises InputError for comment lines that are not of the form above."""
     prose: list[str] = []
     uses: tuple[str, ...] = ()
     found: list[Definition] = []
@@ -159,11 +159,11 @@ def parse_block(name: str, text: str, where: str, built_in: bool = True) -> Bloc
                 current.columns += (ResultColumn("*", "", m[1]),)
             elif current and (m := _COLUMNS.match(line)) and STANDARD.keys() >= set(names_of(m[1])):
                 current.columns += tuple(STANDARD[name] for name in names_of(m[1]))
-            elif current and (m := _COLUMN.match(line)) and m[2] in BLOCK_UNITS:
+            elif current and (m := _COLUMN.match(line)) and m[2] in MODULE_UNITS:
                 current.columns += (ResultColumn(*m.groups()),)
             else:
-                raise InputError(f"{where}: not a well-formed comment line of a block: {line}")
-    return Block(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in)
+                raise InputError(f"{where}: not a well-formed comment line of a module: {line}")
+    return Module(name, "\n".join(prose).strip(), uses, tuple(found), text, built_in)
 
 
 def _comments(text: str) -> Iterator[list[str]]:
@@ -180,38 +180,38 @@ def _comments(text: str) -> Iterator[list[str]]:
         group = []
 
 
-def blocks(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Block]:
-    """The named blocks and those that they use, by name, each behind what it uses.
+def modules(names: Iterable[str], folders: Iterable[Path] = ()) -> dict[str, Module]:
+    """The named modules and those that they use, by name, each behind what it uses.
 
-    Raises InputError for a block that does not exist or that uses itself.
+    Raises InputError for a module that does not exist or that uses itself.
     """
-    places = [f / BLOCKS for f in (*folders, BUILT_IN)]
-    found: dict[str, Block] = {}
+    places = [f / MODULES for f in (*folders, BUILT_IN)]
+    found: dict[str, Module] = {}
 
     def add(name: str, users: tuple[str, ...] = ()) -> None:
         if name in found:
             return
         if name in users:
-            raise InputError(f"@use {name}: the block uses itself ({' > '.join((*users, name))})")
-        block = _find(name, places)
-        for used in block.uses:
+            raise InputError(f"@use {name}: the module uses itself ({' > '.join((*users, name))})")
+        module = _find(name, places)
+        for used in module.uses:
             add(used, (*users, name))
-        found[name] = block
+        found[name] = module
 
     for name in names:
         add(name)
     return found
 
 
-def parts(found: Mapping[str, Block], sql: str) -> list[BlockPart]:
-    """The parts of blocks that SQL reads, each behind what it reads itself; of a user's block, the whole.
+def parts(found: Mapping[str, Module], sql: str) -> list[ModulePart]:
+    """The parts of modules that SQL reads, each behind what it reads itself; of a user's module, the whole.
 
     What it reads is one of its words, be it a text that a macro is given as the name of a table. That a word may mean
     something else costs the time to make a view; to read the SQL as DuckDB does would cost more.
     """
-    every = [part for block in found.values() for part in block.parts]
+    every = [part for module in found.values() for part in module.parts]
     home = {name: part for part in every for name in part.defines}
-    read = {part for part in every if not part.block.built_in}
+    read = {part for part in every if not part.module.built_in}
     todo = [words(sql), *(part.words for part in read)]
     while todo:
         new = {home[word] for word in todo.pop() & home.keys()} - read
@@ -225,13 +225,13 @@ def words(sql: str) -> frozenset[str]:
     return frozenset(_WORD.findall(sql.lower()))
 
 
-def _find(name: str, places: list[Path]) -> Block:
+def _find(name: str, places: list[Path]) -> Module:
     named = places if re.fullmatch(r"[\w-]+", name) else ()
     path = next((p for place in named if (p := place / f"{name}.sql").is_file()), None)
-    if path is not None and path.parent != BUILT_IN / BLOCKS:
+    if path is not None and path.parent != BUILT_IN / MODULES:
         try:
             text = read_bounded(path, LONGEST).decode().replace("\r\n", "\n")
-            return parse_block(name, text, str(path), built_in=False)
+            return parse_module(name, text, str(path), built_in=False)
         except (OSError, UnicodeDecodeError) as e:
             raise unreadable(path, e) from e
     known = built_in()
@@ -239,38 +239,38 @@ def _find(name: str, places: list[Path]) -> Block:
         raise InputError(f"@use {name}: {name} is a stored table, which needs no @use")
     if name not in known:
         near = difflib.get_close_matches(name, known, 3)
-        instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables --blocks` lists them)"
-        raise InputError(f"@use {name}: there is no such block in {', '.join(map(str, places))}{instead}")
+        instead = f"; did you mean {', '.join(near)}?" if near else " (`analyze tables --modules` lists them)"
+        raise InputError(f"@use {name}: there is no such module in {', '.join(map(str, places))}{instead}")
     return known[name]
 
 
 @cache
-def built_in() -> dict[str, Block]:
-    """The package's own blocks by name, computed tables among them."""
-    found = {p.stem: parse_block(p.stem, p.read_text("utf-8"), str(p)) for p in (BUILT_IN / BLOCKS).glob("*.sql")}
+def built_in() -> dict[str, Module]:
+    """The package's own modules by name, computed tables among them."""
+    found = {p.stem: parse_module(p.stem, p.read_text("utf-8"), str(p)) for p in (BUILT_IN / MODULES).glob("*.sql")}
     for table in COMPUTED:
         head = "\n".join(f"-- {line}".rstrip() for line in table.header.splitlines())
-        declared = parse_block(table.name, head, f"computed table {table.name}")
+        declared = parse_module(table.name, head, f"computed table {table.name}")
         found[table.name] = replace(declared, sql="", create=table.create, tables=table.tables)
     return dict(sorted(found.items()))
 
 
 @cache
-def home() -> dict[str, tuple[Block, Definition]]:
-    """Each view, macro and computed table by its name in small letters, with the built-in block that defines it."""
-    return {d.name.lower(): (block, d) for block in built_in().values() for d in block.definitions}
+def home() -> dict[str, tuple[Module, Definition]]:
+    """Each view, macro and computed table by its name in small letters, with the built-in module that defines it."""
+    return {d.name.lower(): (module, d) for module in built_in().values() for d in module.definitions}
 
 
 def defining(names: Iterable[str]) -> list[str]:
-    """The built-in blocks that define any of the names (of tables and functions, in small letters)."""
+    """The built-in modules that define any of the names (of tables and functions, in small letters)."""
     known = home()
     return sorted({known[n][0].name for n in names if n in known})
 
 
 def check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:
-    """Raise InputError for what is read of a built-in block that is not declared: it would not be there every time."""
+    """Raise InputError for what is read of a built-in module that is not declared: it would not be there every time."""
     if missing := [name for name in defining(names) if name not in uses]:
-        raise InputError(f"{what}: it reads what the block {missing[0]} defines, so it needs -- @use {missing[0]}")
+        raise InputError(f"{what}: it reads what the module {missing[0]} defines, so it needs -- @use {missing[0]}")
 
 
 def columns_of(definition: Definition) -> Iterator[ResultColumn]:

@@ -1,5 +1,5 @@
 -- Communication without concurrent compute: each ns once, as waiting, transfer or unknown. Waiting that is an artifact
--- of the recording (block `common_start`) is left out.
+-- of the recording (module `common_start`) is left out.
 -- @use collectives, gpu_timeline, intervals
 
 -- @view compute_times  a row is a segment of a GPU with compute kernels.

@@ -365,7 +365,7 @@ LEFT JOIN _common a
 -- @column first_end_ns ns         Earliest end of the call; NULL if not all ends are known.
 -- @column buffered bool           Whether it is a pair whose send ended before the receive began.
 -- @column status text             Status of its call.
--- @column excluded_ns ns          The part of its waiting that is an artifact of the recording (block `common_start`):
+-- @column excluded_ns ns          The part of its waiting that is an artifact of the recording (module `common_start`):
 --                                 before all ranks had begun to record, or all of a cold first call. It comes first.
 -- @column wait_ns ns              Matched calls: from the kernel's start to the latest start, at most to its own end,
 --                                 without excluded_ns; 0 for a send that ended before its receive began.

@@ -18,10 +18,10 @@ from traces import kernel, write_trace
 import analyze
 from analyze.advise import findings
 from analyze.errors import InputError
-from analyze.query.blocks import Block, Definition, blocks, built_in, columns_of, defining, home, parse_block
 from analyze.query.engine import Engine
+from analyze.query.modules import Definition, Module, built_in, columns_of, defining, home, modules, parse_module
 from analyze.query.query_files import Query, catalog, parse
-from analyze.query.sql_checks import names_in, names_in_block
+from analyze.query.sql_checks import names_in, names_in_module
 from analyze.trace import critical_path_events
 from analyze.trace.counters import counter_tracks
 from schemas.tables import TABLES
@@ -47,7 +47,7 @@ def variants(query: Query) -> Iterator[tuple[str, dict[str, str]]]:
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)
 def test_a_query_declares_what_it_reads(query: Query) -> None:
-    """It declares all blocks that its SQL names with any choice, and no others."""
+    """It declares all modules that its SQL names with any choice, and no others."""
     read: set[str] = set()
     declared: set[str] = set()
     for sql, choices in variants(query):
@@ -58,9 +58,9 @@ def test_a_query_declares_what_it_reads(query: Query) -> None:
     assert declared == read
 
 
-@pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
-def test_a_block_declares_what_it_reads(block: Block) -> None:
-    assert sorted(block.uses) == defining(names_in_block(DUCKDB, block.sql, block.name))
+@pytest.mark.parametrize("module", OF_SQL, ids=lambda b: b.name)
+def test_a_module_declares_what_it_reads(module: Module) -> None:
+    assert sorted(module.uses) == defining(names_in_module(DUCKDB, module.sql, module.name))
 
 
 def test_sql_of_exported_traces_reads_no_blocks() -> None:
@@ -98,24 +98,24 @@ MACROS = [d for _, d in home().values() if d.params is not None]
 
 @pytest.mark.parametrize("view", VIEWS, ids=lambda d: d.name)
 def test_a_views_columns_are_the_documented_ones(engine: Engine, view: Definition) -> None:
-    # What stored tables document is their own unit; those of blocks fit the types.
+    # What stored tables document is their own unit; those of modules fit the types.
     stored = {c.name for t in TABLES.values() for c in t.columns if any(s.doc in TABLES for s in view.columns)}
     documented = [(c.name, "" if c.name in stored else c.unit) for c in columns_of(view)]
     assert_documented(described(engine, view.name), documented)
 
 
-def test_everything_a_block_defines_is_documented() -> None:
+def test_everything_a_module_defines_is_documented() -> None:
     """Views as @view, tables as @table, macros as @macro."""
-    for block in OF_SQL:
-        created = re.findall(r"^CREATE (VIEW|TABLE|MACRO) (\w+)", block.sql, re.MULTILINE)
-        documented = re.findall(r"^-- @(view|table|macro) (\w+)", block.sql, re.MULTILINE)
-        assert [(kind.lower(), name) for kind, name in created] == documented, block.name
-        assert [d.name for d in block.definitions] == [name for _, name in documented], block.name
+    for module in OF_SQL:
+        created = re.findall(r"^CREATE (VIEW|TABLE|MACRO) (\w+)", module.sql, re.MULTILINE)
+        documented = re.findall(r"^-- @(view|table|macro) (\w+)", module.sql, re.MULTILINE)
+        assert [(kind.lower(), name) for kind, name in created] == documented, module.name
+        assert [d.name for d in module.definitions] == [name for _, name in documented], module.name
 
 
-def test_no_two_blocks_define_one_name() -> None:
-    """A report reads several blocks in one DuckDB, where the first would hide the second."""
-    names = [d.name for block in built_in().values() for d in block.definitions]
+def test_no_two_modules_define_one_name() -> None:
+    """A report reads several modules in one DuckDB, where the first would hide the second."""
+    names = [d.name for module in built_in().values() for d in module.definitions]
     assert sorted(names) == sorted({*names})
 
 
@@ -184,9 +184,9 @@ def ctes(select: str) -> set[str]:
     return {entry["key"] for node in nodes(select) for entry in node.get("cte_map", {}).get("map", ())}
 
 
-def selects(block: Block) -> Iterator[tuple[bool, str]]:
-    """The SELECT of each view, table and macro of a block, and whether it is a table macro's."""
-    for part in block.parts:
+def selects(module: Module) -> Iterator[tuple[bool, str]]:
+    """The SELECT of each view, table and macro of a module, and whether it is a table macro's."""
+    for part in module.parts:
         kind, is_table, body = re.fullmatch(
             r"CREATE (VIEW|TABLE|MACRO) .*? AS\s+(TABLE\s+)?(.*);\s*", part.sql, re.S
         ).groups()
@@ -194,7 +194,7 @@ def selects(block: Block) -> Iterator[tuple[bool, str]]:
 
 
 def test_ctes_are_named_by_the_convention() -> None:
-    """Plain names in queries, of no table or view; with _ in blocks, and of no table that they name to a macro."""
+    """Plain names in queries, of no table or view; with _ in modules, and of no table that they name to a macro."""
     tables = {*TABLES, *(d.name for d in VIEWS)}
     for query in QUERIES:
         names = set().union(*(ctes(sql) for sql, _ in variants(query)))
@@ -202,16 +202,16 @@ def test_ctes_are_named_by_the_convention() -> None:
         assert not names & tables, query.name
     of_macros: set[str] = set()
     given: set[str] = set()
-    for block in OF_SQL:
-        for is_macro, select in selects(block):
+    for module in OF_SQL:
+        for is_macro, select in selects(module):
             names = ctes(select)
-            assert all(n.startswith("_") for n in names), block.name
+            assert all(n.startswith("_") for n in names), module.name
             of_macros |= names if is_macro else set()
             for node in nodes(select):
                 if node.get("type") == "TABLE_FUNCTION":
                     literals = [a["expression"].get("literal") for a in node["function"].get("arguments", ())]
                     given |= {a["text"] for a in literals if a and a["kind"] == "STRING"}
-    assert given & {"_ops", "_marks"}, "what blocks give to macros is found"
+    assert given & {"_ops", "_marks"}, "what modules give to macros is found"
     # Of macros that name their own CTE to another one, both are known to differ.
     known = {"_counted", "_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_extended_windows"}
     assert not given & of_macros - {"_overhead", "_overhead_gaps", *known}
@@ -230,8 +230,8 @@ def test_no_window_function_uses_a_filter() -> None:
     assert not slow("SELECT count(*) FILTER (a) OVER (ROWS UNBOUNDED PRECEDING), count(*) OVER (ORDER BY b) FROM t")
     for query in QUERIES:
         assert not any(slow(sql) for sql, _ in variants(query)), query.name
-    for block in OF_SQL:
-        assert not any(slow(select) for _, select in selects(block)), block.name
+    for module in OF_SQL:
+        assert not any(slow(select) for _, select in selects(module)), module.name
 
 
 HEADER = ("param", "column", "main", "order", "use", "answer", "needs", "pass", "disturbed", "plot", "drill")
@@ -253,12 +253,12 @@ def test_query_declares_its_needs(query: Query) -> None:
     assert query.needs
 
 
-@pytest.mark.parametrize("block", OF_SQL, ids=lambda b: b.name)
-def test_block_comment_comes_first(block: Block) -> None:
-    assert block.description
-    assert list(block.uses) == sorted(block.uses)
-    tags = [line for line in block.sql.splitlines() if line.startswith("-- @")]
-    assert not block.uses or tags[0].startswith("-- @use ")
+@pytest.mark.parametrize("module", OF_SQL, ids=lambda b: b.name)
+def test_module_comment_comes_first(module: Module) -> None:
+    assert module.description
+    assert list(module.uses) == sorted(module.uses)
+    tags = [line for line in module.sql.splitlines() if line.startswith("-- @")]
+    assert not module.uses or tags[0].startswith("-- @use ")
 
 
 def test_main_and_plot_are_read(tmp_path: Path) -> None:
@@ -309,8 +309,8 @@ def test_used_views_are_created(one_kernel: Path) -> None:
     ).rows() == [(5000,)]
 
 
-def test_only_used_parts_of_a_block_are_created(one_kernel: Path) -> None:
-    """A view of three, each of another block or the second of its block, and of 17 macros one and what it reads."""
+def test_only_used_parts_of_a_module_are_created(one_kernel: Path) -> None:
+    """A view of three, each of another module or the second of its module, and of 17 macros one and what it reads."""
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_with_previous_end", "track_ns", "ns_on_track"}
@@ -334,7 +334,7 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
     assert answer("-- @use gpu_timeline\n", counted + "gpu_tracks") == [{"n": 1}]
     with pytest.raises(InputError, match=r"query own: .* needs -- @use gpu_timeline"):
         answer("", counted + "gpu_tracks")
-    with pytest.raises(InputError, match=r"@use gpu_timelin: there is no such block .* did you mean gpu_timeline"):
+    with pytest.raises(InputError, match=r"@use gpu_timelin: there is no such module .* did you mean gpu_timeline"):
         answer("-- @use gpu_timelin\n", counted + "kernels")
     with pytest.raises(InputError, match=r"@use gpu_work: gpu_work is a stored table, which needs no @use"):
         answer("-- @use gpu_work\n", counted + "gpu_work")
@@ -342,21 +342,23 @@ def test_a_users_query_declares_what_it_reads(tmp_path: Path, one_kernel: Path) 
     for what, view in (("gaps", "device_gaps"), ("timeline", "gpu_tracks")):
         found = answer("-- @use gpu_{what}\n", counted + view, choice, what=what)
         assert found == [{"n": int(what == "timeline")}]
-    (tmp_path / "q" / "blocks").mkdir()
-    block = tmp_path / "q" / "blocks" / "mine.sql"
-    block.write_text("-- Mine.\n-- @use gpu_timeline\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
+    (tmp_path / "q" / "modules").mkdir()
+    module = tmp_path / "q" / "modules" / "mine.sql"
+    module.write_text("-- Mine.\n-- @use gpu_timeline\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
     assert answer("-- @use mine\n", counted + "my_work") == [{"n": 1}]
-    block.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
-    with pytest.raises(InputError, match=r"block mine: .* needs -- @use gpu_timeline"):
+    module.write_text("-- Mine.\nCREATE VIEW my_work AS FROM gpu_tracks;\n")
+    with pytest.raises(InputError, match=r"module mine: .* needs -- @use gpu_timeline"):
         answer("-- @use mine\n", counted + "my_work")
 
 
-def test_a_block_does_not_use_itself(tmp_path: Path) -> None:
-    (tmp_path / "blocks").mkdir()
+def test_a_module_does_not_use_itself(tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
     for name, used in (("a", "b"), ("b", "a")):
-        (tmp_path / "blocks" / f"{name}.sql").write_text(f"-- What.\n-- @use {used}\nCREATE VIEW {name} AS SELECT 1;\n")
-    with pytest.raises(InputError, match=r"@use a: the block uses itself \(a > b > a\)"):
-        blocks(["a"], [tmp_path])
+        (tmp_path / "modules" / f"{name}.sql").write_text(
+            f"-- What.\n-- @use {used}\nCREATE VIEW {name} AS SELECT 1;\n"
+        )
+    with pytest.raises(InputError, match=r"@use a: the module uses itself \(a > b > a\)"):
+        modules(["a"], [tmp_path])
 
 
 def test_deeply_nested_sql_is_parsed(one_kernel: Path) -> None:
@@ -376,26 +378,26 @@ def test_deeply_nested_sql_is_parsed(one_kernel: Path) -> None:
         "-- @view v  a row is one.\n-- @columns run_id, unknown",
     ],
 )
-def test_a_blocks_comment_lines_are_checked(line: str) -> None:
-    with pytest.raises(InputError, match=r"blocks/b\.sql: not a well-formed comment line"):
-        parse_block("b", f"-- What.\n{line}\nCREATE VIEW v AS SELECT 1;\n", "blocks/b.sql")
+def test_a_modules_comment_lines_are_checked(line: str) -> None:
+    with pytest.raises(InputError, match=r"modules/b\.sql: not a well-formed comment line"):
+        parse_module("b", f"-- What.\n{line}\nCREATE VIEW v AS SELECT 1;\n", "modules/b.sql")
 
 
 def test_columns_names_standard_columns() -> None:
     columns = "-- @columns run_id, rank\n-- @column n count  N.\n"
     text = f"-- What.\n\n-- @view v  a row is one.\n{columns}CREATE VIEW v AS SELECT 1;\n"
-    [view] = parse_block("b", text, "blocks/b.sql").definitions
+    [view] = parse_module("b", text, "modules/b.sql").definitions
     assert [(c.name, c.unit) for c in view.columns] == [("run_id", "id"), ("rank", "index"), ("n", "count")]
 
 
 def test_tables_documents_blocks() -> None:
-    listed = run_cli("tables", "--blocks").stdout
+    listed = run_cli("tables", "--modules").stdout
     assert all(name in listed for name in ("gpu_tracks", "device_peaks", "intervals_clip(t, windows)"))
     of_view = run_cli("tables", "gpu_segments_step").stdout
-    assert "Block gpu_timeline" in of_view and "a row is a busy segment of a GPU" in of_view
+    assert "Module gpu_timeline" in of_view and "a row is a busy segment of a GPU" in of_view
     assert "gpu_windows_span" not in of_view.partition("a row is")[2].partition("window_id")[0]
     assert "FROM" not in of_view
     assert run_cli("tables", "kernels").stdout.startswith("kernels: a row is")
     wrong = run_cli("tables", "gpu_wrok")
     assert wrong.returncode == 2 and "did you mean gpu_work" in wrong.stderr
-    assert run_cli("tables", "gpu_tracks", "--blocks").returncode == 2
+    assert run_cli("tables", "gpu_tracks", "--modules").returncode == 2
