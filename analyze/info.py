@@ -49,6 +49,7 @@ WHERE slowdown IS NOT NULL
 GROUP BY run_id
 """
 """What recording cost each run, of the rank that it slowed down most."""
+_KINDS = "SELECT run_id::VARCHAR, string_agg(kind, ', ' ORDER BY turn) FROM workload_kinds GROUP BY run_id"
 
 
 class Run(NamedTuple):
@@ -60,6 +61,8 @@ class Run(NamedTuple):
     steps: int | None
     held: set[str]
     """Names of `data_needs.DATA_KINDS`."""
+    kinds: str | None = None
+    """Its kinds of workload; None where nothing shows them."""
     cost: str | None = None
     """How much longer a recorded step is than an undisturbed one, in words; None where not both were timed."""
 
@@ -109,9 +112,12 @@ def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     counted = "SELECT run_id::VARCHAR, max(steps) FROM step_counts GROUP BY run_id"
     steps = dict(engine.rows(counted, ["steps"]))
     costs = dict(engine.rows(_COSTS, ["steps"]))
+    kinds = dict(engine.rows(_KINDS, ["workload_kinds"]))
     rows = engine.dicts("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
     ids = [str(r["run_id"]) for r in rows]
-    return [Run(i, r, steps.get(i, r["steps"]), held[i], costs.get(i)) for i, r in zip(ids, rows, strict=True)]
+    return [
+        Run(i, r, steps.get(i, r["steps"]), held[i], kinds.get(i), costs.get(i)) for i, r in zip(ids, rows, strict=True)
+    ]
 
 
 def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
@@ -185,6 +191,8 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
 
     c = run.columns
     yield "read as", ", ".join(_read_as(run))
+    if run.kinds:
+        yield "workload", run.kinds
     if run.cost:
         yield "overhead", run.cost
     yield "holds", ", ".join(name for name in DATA_KINDS if name in run.held) or "nothing that a query needs"

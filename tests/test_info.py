@@ -28,6 +28,7 @@ NAMES = sorted(folder.name for folder in SAMPLES.iterdir() if folder.is_dir())
 
 CONDITIONS = {
     "memcpy-sync", "recompute", "frequent-sequences", "phases", "serving", "fsdp", "flops-by-op", "op-roofline",
+    "workload",
 }  # fmt: skip
 """Queries whose need is more than that a thing is there (copies that block, checkpointing, ...)."""
 

@@ -81,7 +81,12 @@ NOT_ADDED = {
     "useful-flops": "a run of Nsight Compute is compared with a torch run of its own group only",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
-NO_SUMS = {"rank-skew": "least, middle and most of the ranks", "roofs": "rates of a GPU", "health": "facts"}
+NO_SUMS = {
+    "rank-skew": "least, middle and most of the ranks",
+    "roofs": "rates of a GPU",
+    "health": "facts",
+    "workload": "kinds",
+}
 """Queries without a column that adds up, and what they are of."""
 ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
 

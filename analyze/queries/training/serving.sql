@@ -29,71 +29,14 @@
 --                                 four dimensions.
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
--- @use arithmetic, intervals, op_flops
+-- @use arithmetic, intervals, serving_steps
 -- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
 -- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
-WITH lookups AS (
-    SELECT
-        run_group, run_id, rank, tid, start_ns, list_product(shape(input_dims, 1))::BIGINT AS tokens,
-        shape(input_dims, 1)[-1] AS new_tokens
-    FROM cpu_ops
-    WHERE name = 'aten::embedding' AND input_dims IS NOT NULL
-    QUALIFY shape(input_dims, 0) = first_value(shape(input_dims, 0)) OVER (
-        PARTITION BY run_id, rank ORDER BY start_ns, tid
-    )
-),
-named AS (
-    SELECT
-        run_group, run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns,
-        TRY_CAST(regexp_extract(name, '_context_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS context_tokens,
-        TRY_CAST(regexp_extract(name, '_generation_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS generation_tokens
-    FROM ranges
-    WHERE origin IN ('nvtx', 'record_function') AND dur_ns IS NOT NULL AND regexp_matches(
-        name, '^(?i:prefill|decode)|^step\[(?:EXTEND|DECODE|MIXED)\b|^execute_.*context_\d+\(.*_generation_\d+\('
-    )
-    QUALIFY coalesce(
-        start_ns >= previous_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true
-    )
-),
-ranged AS (
-    SELECT
-        n.run_group, n.run_id, n.rank, n.tid, n.start_ns, n.end_ns,
-        CASE
-            WHEN context_tokens IS NOT NULL
-                THEN CASE WHEN generation_tokens = 0 THEN 'prefill' WHEN context_tokens = 0 THEN 'decode'
-                    ELSE 'mixed' END
-            WHEN starts_with(name, 'step[MIXED') THEN 'mixed'
-            WHEN starts_with(name, 'step[EXTEND') OR name ILIKE 'prefill%' THEN 'prefill' ELSE 'decode'
-        END AS kind,
-        coalesce(
-            context_tokens + generation_tokens, TRY_CAST(regexp_extract(name, '\btoks=(\d+)', 1) AS BIGINT),
-            CASE WHEN starts_with(name, 'step[DECODE')
-                THEN TRY_CAST(regexp_extract(name, '\bbs=(\d+)', 1) AS BIGINT) END,
-            (SELECT sum(l.tokens)::BIGINT FROM lookups l WHERE l.run_id = n.run_id AND l.rank = n.rank
-                AND l.tid = n.tid AND l.start_ns >= n.start_ns AND l.start_ns < n.end_ns)
-        ) AS tokens
-    FROM named n
-),
-passes AS (
-    SELECT
-        run_group, run_id, rank, tid, start_ns,
-        lead(start_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY start_ns) AS end_ns,
-        CASE WHEN new_tokens > 1 THEN 'prefill' ELSE 'decode' END AS kind, tokens
-    FROM lookups
-    ANTI JOIN named USING (run_id, rank)
-    ANTI JOIN (
-        SELECT run_id, rank FROM cpu_ops WHERE starts_with(name, 'autograd::engine') GROUP BY ALL
-    ) USING (run_id, rank)
-),
-steps AS (
+WITH steps AS (
     SELECT
         *, row_number() OVER (ORDER BY run_id, rank, start_ns)::INTEGER AS track,
         row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns) - 1 AS turn
-    FROM (
-        SELECT *, end_ns AS range_end_ns FROM ranged
-        UNION ALL
-        SELECT * REPLACE (coalesce(end_ns, 9223372036854775807) AS end_ns), start_ns FROM passes
-    )
+    FROM serving_steps
 ),
 writes AS (
     SELECT DISTINCT run_id, rank, op_id
