@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from analyze.render import visible
 from analyze.report.first_screen import Tile, quality, tiles
 from analyze.report.html_table import table
 from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line
+from analyze.report.timeline import COLORS, LINKED, PageTimeline, Timeline
 from analyze.shell import command
 from analyze.store.store import Store
 from analyze.summary import measures
@@ -253,10 +255,45 @@ class Report:
     def advice(self) -> tuple[list[PageFinding], str]:
         """Return the findings as they are shown, or the reason why there are none."""
         try:
-            findings = self.findings(advise(self.engine), page_toml()["place"])
+            findings = self.findings(self._advice, page_toml()["place"])
         except (InputError, MachineError) as e:
             return [], str(e).removeprefix("advise: ")
         return findings, "" if findings else "no finding could save 1 % of the time or more"
+
+    @cached_property
+    def _advice(self) -> Sequence[Advice]:
+        return advise(self.engine)
+
+    @cached_property
+    def timeline(self) -> Timeline | None:
+        """The timeline of the one run that was timed."""
+        timeline = Timeline(self.engine, self.timed[0]["run_id"]) if len(self.timed) == 1 else None
+        return timeline or None
+
+    def timeline_findings(self) -> list[dict[str, Any]]:
+        """Return the moments of the findings in the timeline."""
+        if self.timeline is None:
+            return []
+        try:
+            # A GPU-only block has its own clock.
+            return self.timeline.findings(a for a in self._advice if a.run_id == self.timed[0]["run_id"])
+        except (InputError, MachineError):
+            return []
+
+    def page_timeline(self, source: str = "") -> PageTimeline | None:
+        """Return the timeline of a page: with its events, or with the address that it requests them from."""
+        if self.timeline is None:
+            return None
+        command = self.command("timeline", {}, self.selection)
+        given: dict[str, Any] = {"colors": COLORS}
+        if source:
+            link = self.links.query("timeline", {}) if self.links else ""
+            return PageTimeline(given | {"source": source}, command, link)
+        findings = self.timeline_findings()
+        moment = next((f["start"] for f in findings), None)
+        events = self.timeline.in_file(moment)
+        commands = {name: self.command(name, {}, self.selection) for name in LINKED}
+        return PageTimeline(given | {"events": events, "findings": findings, "commands": commands}, command)
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Return the sentence about the location of a finding; empty if unknown."""
@@ -307,7 +344,7 @@ class Report:
             notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(
             title or self.title(), facts, checks, findings, advised, sections, lacking, notes,
-            self.page_command(), self.several, self.tiles(),
+            self.page_command(), self.several, self.tiles(), timeline=self.page_timeline(),
         )  # fmt: skip
 
     def title(self) -> str:

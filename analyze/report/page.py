@@ -18,6 +18,7 @@ from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.first_screen import Tile
 from analyze.report.html_table import HtmlTable, Link
+from analyze.report.timeline import PageTimeline
 from analyze.shell import command
 from analyze.summary import Change
 
@@ -153,6 +154,7 @@ class Page:
     claims: list[Claim] = field(default_factory=list)
     claimed: str = ""
     """Number of claims per verdict, in a sentence."""
+    timeline: PageTimeline | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -205,12 +207,16 @@ def environment(*folders: Path) -> Any:
 
 def style() -> str:
     """Return the style sheet of pages."""
-    return _themes() + (_HERE / "report.css").read_text(encoding="utf-8")
+    return _themes() + _texts("report.css", "timeline.css")
 
 
 def script() -> str:
     """Return the script of pages."""
-    return (_HERE / "report.js").read_text(encoding="utf-8")
+    return _texts("timeline.js", "report.js")
+
+
+def _texts(*names: str) -> str:
+    return "".join((_HERE / name).read_text(encoding="utf-8") for name in names)
 
 
 def render(page: Page) -> str:

@@ -72,6 +72,7 @@ const seen = new IntersectionObserver(entries => {
 }, { rootMargin: '400px' });
 
 function recolour(colours) {
+  redrawTimelines();
   for (const view of views.values()) {
     if (!view) continue;
     for (const [name, value] of colours) view.signal(name, value);
@@ -97,7 +98,7 @@ choice.addEventListener('click', () => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
 matchMedia('print').addEventListener('change', () => recolour(theme()));
-addEventListener('beforeprint', () => document.querySelectorAll('.plot').forEach(draw));
+addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); redrawTimelines(); });
 addEventListener('scroll', () => { tip.hidden = true; }, { passive: true });
 
 // --- tables
@@ -160,6 +161,7 @@ function enliven(within) {
   const given = within.querySelector('script.config');
   if (given) config = JSON.parse(given.textContent);
   for (const place of within.querySelectorAll('.plot')) seen.observe(place);
+  for (const place of within.querySelectorAll('.timeline')) startTimeline(place);
   for (const details of within.querySelectorAll('details.table')) {
     const table = details.querySelector('table');
     sortable(table);

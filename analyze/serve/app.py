@@ -47,6 +47,7 @@ class App:
             Route("/sql", self.box),
             Route("/sql", self.sql, methods=["POST"]),
             Route("/compare", self.compared),
+            Route("/timeline", self.timeline),
             Route("/static/{name:str}", self.static),
         ]
 
@@ -115,6 +116,11 @@ class App:
         given = _given(request)
         part = "part" in given
         return await self._html(request, "compared_part" if part else "compared", given, part)
+
+    async def timeline(self, request: Request) -> Response:
+        """Return events of the timeline of a run, as JSON."""
+        text = await self._pages.ask(request, "timeline", _given(request))
+        return Response(text, media_type="application/json")
 
     async def static(self, request: Request) -> Response:
         """Return a style sheet or script."""

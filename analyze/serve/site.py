@@ -6,6 +6,8 @@ Methods that run queries are called in a process of `analyze.serve.query_pool`. 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, field, replace
@@ -157,6 +159,7 @@ class Site:
                 *([] if report.several else [Chapter("figures", "", [place("figures", "The main figures")])]),
                 Chapter("checks", "", [place("checks", "Data quality")]),
                 Chapter("advice", "Advice", [place("advice", "What costs time, and what to try")]),
+                *([Chapter("timeline", "Timeline", [place("timeline", "Timeline")])] if report.timeline else []),
                 *chapters,
             ]
             if selection.run and len(self.runs) > 1:
@@ -179,6 +182,9 @@ class Site:
             if name == "advice":
                 findings, advised = report.advice()
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
+            if name == "timeline":
+                source = address("/timeline", PageSelection.of(given).pairs())
+                return self._fill("timeline", t=report.page_timeline(source))
             declarations = {f"{s['id']}.{n}": p for s in report.sections() for n, p in enumerate(s["part"])}
             if name not in declarations:
                 raise InputError(f"the page has no part {cut(name, 60)!r}")
@@ -186,6 +192,20 @@ class Site:
             if part is None:
                 return self._fill("lacking", title=heading(declarations[name]), lacks=declarations[name].get("lacks"))
             return self._article(part, name.replace(".", "-"))
+
+    def timeline(self, given: Mapping[str, str]) -> str:
+        """Events of the timeline of a run as JSON: of a window, an event that a text finds, or the findings."""
+        with self._reports.lend(PageSelection.of(given)) as report:
+            if report.timeline is None:
+                raise InputError("only one run with timed events has a timeline")
+            if "findings" in given:
+                answer: Any = report.timeline_findings()
+            elif text := given.get("find"):
+                answer = report.timeline.find(text, _whole(given, "place") or 1)
+            else:
+                window = _whole(given, "from_ns"), _whole(given, "to_ns")
+                answer = report.timeline.window(*window, _whole(given, "width") or 1_000)
+            return json.dumps(answer, separators=(",", ":"))
 
     # --- a question -----------------------------------------------------------------------------------------------
 
@@ -392,3 +412,13 @@ class Site:
 
     def _fill(self, kind: str, **more: Any) -> str:
         return str(self._environment.get_template("parts_served.html.j2").render(kind=kind, **more))
+
+
+def _whole(given: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number of an address; None without it. Raises InputError."""
+    text = given.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        raise InputError(f"{name}: expected a whole number, not {cut(text, 60)!r}")
+    return int(text)
