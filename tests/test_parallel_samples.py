@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
+from decimal import Decimal
 
 import pytest
 from support import SAMPLES, ask, sql
@@ -71,6 +74,24 @@ def test_pipeline() -> None:
     assert stages == {(n, n, 4, 6) for n in range(4)}
     # 1F1B: (stages - 1) of (microbatches + stages - 1) slots.
     assert {r["ideal_pct"] for r in bubbles} == {100 * 3 / 9}
+
+
+@pytest.mark.parametrize(
+    ("sample", "query"),
+    [("pipeline-4gpu", "pipeline-bubbles"), ("pipeline-4gpu", "collectives"), ("fsdp-tp-4gpu", "fsdp")],
+)
+def test_starts_of_calls_are_since_the_first_event_of_the_run(sample: str, query: str) -> None:
+    """As the files have them: the first communication kernel of all ranks, less the first event."""
+    zero, first = [], []
+    for path in (SAMPLES / sample / "torch").glob("*.trace.json.gz"):
+        events = json.loads(gzip.decompress(path.read_bytes()), parse_float=Decimal)["traceEvents"]
+        timed = [e for e in events if e.get("ph") == "X" and e["cat"] != "Trace" and "ts" in e]
+        zero.append(min(e["ts"] for e in timed))
+        names = ("AllGather", "ReduceScatter") if query == "fsdp" else ("SendRecv",)
+        calls = (e for e in timed if e["cat"] == "kernel" and any(f"Kernel_{n}" in e["name"] for n in names))
+        first.append(min(e["ts"] for e in calls))
+    starts = [r["start_ns"] for r in ask(SAMPLES / sample, query, params={"each": "yes"})]
+    assert min(starts) == 1000 * (min(first) - min(zero)) > 0
 
 
 def test_pipeline_with_missing_ranks() -> None:

@@ -35,10 +35,10 @@
 -- @column ranks count             Ranks (or devices of a process) of a call in the trace; the maximum over the calls.
 -- @column kernel_ns ns            Sum of the kernel durations over all ranks, waiting included.
 -- @column group_name text         With each=yes: name of the process group, if the profiler recorded it.
--- @column start_ns ns             With each=yes: first start on any rank, relative to the first collective of the run.
+-- @column start_ns ns             With each=yes: start on the rank that is first, since the first event of the run.
 -- @main run_id, dimension, scope, process_group, collective, status, calls, bytes, total_ns, busbw_gb_per_s, start_ns
 -- @order run_id, start_ns, total_ns DESC, collective
--- @use collective_kinds, collectives
+-- @use collective_kinds, collectives, run_zeros
 -- @needs kernels of NCCL collectives
 -- @pass gpu
 -- @plot bars y=dimension,scope,process_group,collective x=total_ns per=step
@@ -55,8 +55,8 @@ WITH calls AS (
         CASE WHEN status NOT IN ('group not known', 'point_to_point') THEN max(bytes) END AS bytes,
         CASE WHEN status = 'matched' THEN min(dur_ns) END AS dur_ns, sum(dur_ns) AS kernel_ns,
         bus_factor(collective, count(*)) AS factor,
-        min(start_ns) - min(min(start_ns)) OVER (PARTITION BY run_id) AS start_ns
-    FROM matched_collectives('collective_kernels')
+        arg_min(own_start_ns, start_ns) - any_value(zero_ns) AS start_ns
+    FROM matched_collectives('collective_kernels') JOIN run_zeros USING (run_id)
     GROUP BY run_group, run_id, call, collective, status
 )
 SELECT

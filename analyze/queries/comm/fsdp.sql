@@ -30,11 +30,11 @@
 -- @column stall_ns ns             Sum of their delays.
 -- @column resharded bool          Forward pass: whether the module is gathered again in the backward pass; empty if not
 --                                 known, or without a recorded backward pass.
--- @column start_ns ns             With each=yes: start, relative to the first of the run.
+-- @column start_ns ns             With each=yes: start, since the first event of the run.
 -- @main run_id, rank, step, module, pass, collective, calls, bytes, total_ns, exposed_ns, waiting_ns, lead_ns,
 --     slack_ns, late, stall_ns, resharded
 -- @order run_id, rank, start_ns, place, pass DESC, collective
--- @use exposed_comm, fsdp, gpu_timeline, steps
+-- @use exposed_comm, fsdp, gpu_timeline, run_zeros, steps
 -- @needs communication kernels that FSDP launched, its ranges and the calls that launched them
 -- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64 per=step
 WITH exposed AS (
@@ -67,10 +67,11 @@ timed AS (
             greatest(least(k.own_start_ns + k.dur_ns, k.used_ns) - k.needed_ns, 0)
         END AS stall_ns,
         CASE WHEN k.pass = 'forward' AND p.went_back THEN p.gathered_again END AS resharded,
-        k.start_ns - min(k.start_ns) OVER (PARTITION BY k.run_id) AS since_ns,
+        k.own_start_ns - z.zero_ns AS since_ns,
         CASE WHEN k.launch_ns < s.end_ns THEN s.step END AS step
     FROM fsdp_kernels k
     JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
+    JOIN run_zeros z ON z.run_id = k.run_id
     LEFT JOIN exposed e ON e.track = t.track AND e.call = k.call
     LEFT JOIN places p ON p.run_id = k.run_id AND p.module = k.module
     ASOF LEFT JOIN step_windows s ON s.run_id = k.run_id AND s.rank = k.rank AND k.launch_ns >= s.start_ns

@@ -22,7 +22,7 @@
 -- @column peer text               With each=yes: the stage that it waits for: previous or next.
 -- @column sends bool              With each=yes: whether it sends; empty of a batch that sends and receives.
 -- @column part text               With each=yes: warmup, steady or drain.
--- @column start_ns ns             With each=yes: start, relative to the first transfer of the run.
+-- @column start_ns ns             With each=yes: start, since the first event of the run.
 -- @column span_ns ns              Length of the window; with each=yes, of the kernel.
 -- @column compute_ns ns           Union of compute kernels.
 -- @column transfer_ns ns          Exposed transfer of communication kernels; with each=yes the transfer of this kernel,
@@ -46,7 +46,7 @@
 -- @main run_id, stage, step, micro_batch, moves, peer, start_ns, part, span_ns, compute_ns, transfer_ns,
 --     wait_previous_ns, wait_next_ns, idle_ns, bubble_pct, ideal_pct
 -- @order run_id, pipeline, step, start_ns, stage, rank, device
--- @use arithmetic, exposed_comm, gpu_timeline, intervals, pipelines, steps
+-- @use arithmetic, exposed_comm, gpu_timeline, intervals, pipelines, run_zeros, steps
 -- @needs sends and receives (communication kernels whose peers are known)
 -- @disturbed waits and idle time
 -- @plot bars y=stage,step
@@ -159,13 +159,14 @@ of_transfers AS (
         p.run_group, p.run_id, k.pipeline, k.stage, p.rank, p.device, s.step, p.turn AS micro_batch,
         CASE WHEN p.forward THEN 'activation' WHEN NOT p.forward THEN 'gradient' WHEN p.sends IS NULL THEN 'both' END
             AS moves, p.peer, p.sends, p.part,
-        p.start_ns - min(p.start_ns) OVER (PARTITION BY p.run_id) AS start_ns, p.dur_ns - p.excluded_ns AS span_ns,
+        p.own_start_ns - zero_ns AS start_ns, p.dur_ns - p.excluded_ns AS span_ns,
         p.dur_ns - p.excluded_ns - p.wait_ns AS transfer_ns,
         CASE WHEN p.peer = 'previous' THEN p.wait_ns END AS wait_previous_ns,
         CASE WHEN p.peer = 'next' THEN p.wait_ns END AS wait_next_ns, p.wait_ns AS bubble_ns, k.stages,
         k.micro_batches, k.chunks
     FROM parted p
     JOIN known k USING (run_id, rank)
+    JOIN run_zeros USING (run_id)
     LEFT JOIN numbered_steps s
         ON s.run_id = p.run_id AND s.rank = p.rank AND s.step_number = p.step_number
 )
