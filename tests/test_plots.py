@@ -108,16 +108,14 @@ def test_sums_are_drawn_per_step_and_gpu() -> None:
     figure = declared.draw(declaration, of, lambda name: of, Counts(step=2, gpu=4, rank=4))
     assert bars(figure) == {"a": 6.0, "b": 2.0}
     assert figure and figure.spec["encoding"]["x"]["axis"]["title"] == "total time per step and GPU (ms)"
-    assert figure.notes == (
-        "Means per step and GPU: sums over 2 steps and 4 GPUs, divided by 8. Tables have the sums.",
-    )
+    assert figure.notes == ("Means over 2 steps and 4 GPUs; tables have the sums.",)
     # Without steps, or of several runs, the figure says what it sums over.
     figure = declared.draw(declaration, of, lambda name: of, Counts(gpu=4, rank=4))
     assert bars(figure) == {"a": 12.0, "b": 4.0}
-    assert figure and figure.notes[1:] == ("Sums over all steps of the recording.",)
+    assert figure and figure.notes == ("Means over 4 GPUs; tables have the sums.", "Sums over the recording.")
     figure = declared.draw(declaration, of, lambda name: of)
     assert bars(figure) == {"a": 48.0, "b": 16.0}
-    assert figure and figure.notes == ("Sums over all steps and GPUs of the recording.",)
+    assert figure and figure.notes == ("Sums over the recording and its GPUs.",)
     # A row of one step is divided by the GPUs alone.
     of = rows({"step": "index", "total_ns": "ns"}, (7, 8_000_000))
     figure = declared.draw(

@@ -17,7 +17,7 @@ from commands import run_cli
 from support import SAMPLES
 from test_communication import collective
 from test_parallel import gpipe
-from traces import event, kernel, launch, write_ranks, write_trace
+from traces import event, kernel, launch, op, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -132,6 +132,20 @@ def test_sections_of_a_pipeline_and_of_experts(tmp_path: Path) -> None:
         text = page(tmp_path / f"{query}.html", path)
         assert f"analyze query {query} " in text and f"analyze query {other} " not in text
         assert find(other).question in words(text[text.index('id="lacking"') :])
+
+
+def test_recording_of_the_cpu_alone_does_not_ask_for_what_it_has(tmp_path: Path) -> None:
+    """Operators and allocator events of the CPU are shown, and nothing about GPUs but that there is no work."""
+    args = {"Device Type": 0, "Device Id": -1, "Addr": 1, "Bytes": 64, "Total Allocated": 4096}
+    memory = [event("cpu_instant_event", "[memory]", ts, 0, **args) | {"ph": "i"} for ts in (12, 40)]
+    trace = write_trace(tmp_path / "t.json", [op("aten::mm", 10, 90, 1), op("aten::add", 110, 30, 2), *memory])
+    text = page(tmp_path / "a.html", trace)
+    lacking = words(text[text.index('id="lacking"') :])
+    assert "GPU work: torch.profiler with ProfilerActivity.CUDA" in lacking
+    assert "allocator events" not in lacking and "ProfilerActivity.CPU" not in lacking
+    assert "analyze query memory-timeline" in text and "GPU time" not in words(text[: text.index('id="lacking"')])
+    # 90 us of 120 us; the recording ends 130 us after its start.
+    assert "recording 130 µs no training steps" in words(text) and "90 µs" in text
 
 
 def test_commands_of_the_report_run(pages: Pages) -> None:
@@ -305,6 +319,24 @@ def test_printed_report_is_light_with_whole_tables(browser: Any, pages: Pages) -
     assert opened.page.evaluate("[...document.querySelectorAll('details:not([open])')].every(d => !d.offsetHeight)")
     wide = "[...document.querySelectorAll('.scroll')].filter(s => s.offsetHeight && s.scrollWidth > s.clientWidth)"
     assert opened.page.evaluate(f"{wide}.map(s => s.innerText.slice(0, 80))") == []
+    opened.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["one", "two-ranks", "late-rank"])
+def test_figures_and_findings_are_on_the_first_screen(browser: Any, pages: Pages, name: str) -> None:
+    opened = Opened(browser, pages(name), width=1280)
+    ends = opened.page.evaluate(
+        "['.strip', '.quality', '.findings'].map(s => document.querySelector(s).getBoundingClientRect().bottom)"
+    )
+    # In this order, and a third of the 900 px is left for what each GPU did.
+    assert ends == sorted(ends) and ends[-1] < 600
+    assert opened.page.locator("#advice > .findings > li").count() <= 3
+    # A finding opens to its numbers, what to try and its command.
+    first = opened.page.locator(".findings > li").first
+    assert not first.locator(".command").is_visible()
+    first.locator("summary").first.click()
+    assert first.locator(".command").first.is_visible()
     opened.close()
 
 

@@ -11,6 +11,11 @@ from support import SAMPLES, ask
 from traces import event, kernel, launch, op, step, write_ranks, write_trace
 
 import analyze
+from analyze.query.query_files import find
+from analyze.report.first_screen import quality
+from analyze.summary import changes, measures
+
+SUMMARY_COLUMNS = [c.name for c in find("summary").columns]
 
 
 def test_shares_are_means_over_gpus_and_steps(tmp_path: Path) -> None:
@@ -68,3 +73,36 @@ def test_inference_has_tokens_and_no_mfu() -> None:
         rates = {r["kind"]: r["tokens_per_s"] for r in traces.query("serving").dicts()}
     assert (row["prefill_tokens_per_s"], row["decode_tokens_per_s"]) == (rates["prefill"], rates["decode"])
     assert row["mfu_pct"] is None
+
+
+def test_measures_are_those_that_are_known() -> None:
+    row = dict.fromkeys(SUMMARY_COLUMNS) | {
+        "ranks": 4, "gpus": 4, "steps": 3, "undisturbed_step_ns": 8_000_000, "avg_step_ns": 10_000_000,
+        "compute_pct": 60.0, "exposed_comm_pct": 30.0, "exposed_memcpy_pct": 0.0, "idle_pct": 10.0,
+        "undisturbed_mfu_pct": 0.5507, "mfu_pct": 0.4113, "peak_bytes": 3 << 30,
+    }  # fmt: skip
+    found = {m.name: m for m in measures(row)}
+    assert {name: m.text for name, m in found.items()} == {
+        "step time": "8 ms", "GPU busy": "90.0 %", "MFU": "0.55 %", "peak memory": "3 GiB", "ranks": "4",
+    }  # fmt: skip
+    assert found["step time"].detail == "without the profiler; 10 ms recorded"
+    assert found["GPU busy"].parts == (("compute", 60.0), ("exposed communication", 30.0), ("idle", 10.0))
+
+
+def test_changes_of_two_recordings() -> None:
+    a = dict.fromkeys(SUMMARY_COLUMNS) | {"ranks": 1, "avg_step_ns": 10_000_000, "steps": 2, "mfu_pct": 20.0}
+    b = a | {"avg_step_ns": 12_000_000, "mfu_pct": 25.0, "ranks": 2, "peak_bytes": 1 << 20}
+    found = {c.name: c for c in changes(a, b)}
+    # 12 / 10; 25 - 20; 2 - 1; only B knows its memory.
+    assert {name: (c.text, c.verdict) for name, c in found.items()} == {
+        "step time": ("+20.0 %", "worse"), "MFU": ("+5.0 points", "better"), "ranks": ("+1", ""),
+        "peak memory": ("", ""),
+    }  # fmt: skip
+
+
+def test_quality_lists_only_what_is_not_ok() -> None:
+    checks = [{"fact": f, "verdict": v, "value": "", "impact": ""} for f, v in (
+        ("reading", "ok"), ("hosts", "unknown"), ("ranks", "warning"), ("start skew", "note"))]  # fmt: skip
+    sentence, listed = quality(checks)
+    assert sentence == "1 warning, 1 note: ranks, start skew" and [c["fact"] for c in listed] == ["ranks", "start skew"]
+    assert quality(checks[:2]) == ("no warnings in 2 checks (1 unknown)", checks[:2])

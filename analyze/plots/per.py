@@ -52,16 +52,17 @@ def divided(rows: Rows, measures: Sequence[str], parts: Sequence[str], counts: C
     of_steps = rows.has("step") and any(v is not None for v in rows.values("step"))
     wanted = [p for p in parts if not (p == "step" and of_steps)]
     known = {p: n for p in wanted if (n := getattr(counts, p))}
-    over = [f"{p}s" if p != "gpu" else "GPUs" for p in wanted if p not in known]
+    over = [f"{_WORDS[p]}s" for p in wanted if p not in known and p != "step"]
     divisor = 1
     for n in known.values():
         divisor *= n
     found = [tuple(v / divisor if i in sums and v is not None else v for i, v in enumerate(row)) for row in rows.rows]
-    words = " and ".join(_WORDS[p] for p in known)
+    several = {p: n for p, n in known.items() if p == "step" or n > 1}
+    words = " and ".join(_WORDS[p] for p in several)
     said = []
     if divisor > 1:
-        counted = " and ".join(f"{n} {_WORDS[p]}{'s' if n > 1 else ''}" for p, n in known.items())
-        said.append(f"Means per {words}: sums over {counted}, divided by {divisor:,}. Tables have the sums.")
-    if over:
-        said.append(f"Sums over all {' and '.join(over)} of the recording.")
+        counted = " and ".join(f"{n} {_WORDS[p]}{'s' if n > 1 else ''}" for p, n in several.items())
+        said.append(f"Means over {counted}; tables have the sums.")
+    if "step" in wanted and "step" not in known:
+        said.append(" ".join(["Sums over the recording", *([f"and its {' and '.join(over)}"] if over else [])]) + ".")
     return rows._replace(rows=found, per=f" per {words}" if words else "", said=tuple(said))

@@ -311,7 +311,17 @@ class Report:
 
     def sections(self) -> list[dict[str, Any]]:
         """Return the sections that `page.toml` declares for one run or for several."""
-        return [s for s in page_toml()["section"] if s["when"] in ("any", "several" if self.several else "one")]
+        when = ("any", "several" if self.several else "one")
+        other = "cpu" if self.on_gpu else "gpu"
+        chosen = [s for s in page_toml()["section"] if s["when"] in when]
+        return [s | {"part": [p for p in s["part"] if p.get("on", s.get("on")) != other]} for s in chosen]
+
+    @cached_property
+    def on_gpu(self) -> bool:
+        """Whether there is GPU work, in time or as counters."""
+        return bool(
+            {"kernels", "memcpys", "memsets", "gpu_summary", "ncu_metrics", "metric_summary"} & self.engine.tables
+        )
 
     # --- the page -------------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
             {"data": {"values": [{"said": quantity(total, unit)}]},
              "mark": {"type": "text", "fontSize": 20, "fontWeight": 600, "dy": -4},
              "encoding": {"text": {"field": "said"}}},
-            {"data": {"values": [{"said": label(measure) + rows.per}]},
+            {"data": {"values": [{"said": [label(measure), rows.per.strip()]}]},
              "mark": {"type": "text", "color": {"expr": "soft"}, "dy": 16},
              "encoding": {"text": {"field": "said"}}},
         ],
