@@ -20,7 +20,7 @@ The Python API mirrors the command line, command by command and option by option
         traces.warnings                                  # what the raw files lost
         traces.query("kernel-share").notes               # what is left out of an answer
 
-    analyze.compare("before/", "after/", fail_if=["kernel_time > 5%"]).failures
+    analyze.compare(["a1/", "a2/", "a3/"], ["b1/", "b2/", "b3/"], fail_if="step_time > 2%").failures
     analyze.ingest("runs/", store="study/")
     analyze.ingest("runs/", store="s3://traces/study", shard="0/32")   # one of many machines; then
     analyze.commit("s3://traces/study"), analyze.compact("s3://traces/study")
@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from analyze.errors import InputError, InternalError, MachineError
-from analyze.traces import Paths, Traces, as_paths, as_texts
+from analyze.traces import Paths, Traces, as_names, as_paths, as_texts
 
 if TYPE_CHECKING:
     from analyze.comparison import Comparison
@@ -173,39 +173,48 @@ def compact(store: Paths, jobs: int | None = None) -> Compacted:
 
 
 def compare(
-    a: Paths | Traces,
-    b: Paths | Traces,
-    level: str = "kernel",
+    a: Paths | Sequence[Paths] | Traces,
+    b: Paths | Sequence[Paths] | Traces | None = None,
+    level: str = "measure",
     time: str = "gpu",
     where: str | None = None,
     where_a: str | None = None,
     where_b: str | None = None,
     per_step: bool | None = None,
     tolerance: float = 1.0,
+    margin: float = 1.0,
     fail_if: str | Sequence[str] = (),
+    naive: bool = False,
+    despite: str | Sequence[str] = (),
     sort: str | None = None,
     limit: int | None = None,
     profiler: str | None = None,
     block: str | None = None,
     flame: Paths | None = None,
 ) -> Comparison:
-    """Compare two recordings: what was added, removed or changed, and whether `fail_if` holds.
+    """Compare runs: which measures and parts changed, whether the runs show it, and whether `fail_if` holds.
 
-    `where`: SQL over the columns of `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them.
-    `profiler`, `block`: as in `Traces.where`. The others: see `analyze.comparison.compare`. Returns the rows
-    (`answer`: times in ns, shares in %), notes, and the conditions of `fail_if` that hold. Raises InputError.
+    `a`, `b`: the runs of each side; without `b`, `a` is a folder of `collect ab`. `where`: SQL over the columns of
+    `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them. `profiler`, `block`: as in `Traces.where`.
+    The others: see `analyze.comparison.compare`. Returns the rows (`answer`: times in ns, shares in %), notes, and the
+    conditions of `fail_if` that hold, or that the runs cannot decide. Raises InputError.
     """
-    from analyze.comparison import LEVELS
     from analyze.comparison import compare as run_compare
     from analyze.notebook import Answer
     from analyze.query.engine import Engine
     from analyze.query.query_files import find
+    from analyze.verdict.sides import LEVELS, recorded_sides
 
     # Operators' stacks are of the full block.
-    prefer = find(LEVELS[level].query).prefer if level in LEVELS and flame is None else None
+    query = LEVELS[level].query if level in LEVELS else "breakdown"
+    prefer = find(query).prefer if flame is None else None
+    if b is None:
+        if isinstance(a, Traces) or len(folders := as_paths(a)) != 1:
+            raise InputError("compare needs two sides: A B, or A... --with B..., or one folder of collect ab")
+        a, b = recorded_sides(folders[0])
 
     with ExitStack() as stack:
-        sides = [t if isinstance(t, Traces) else stack.enter_context(open(t)) for t in (a, b)]
+        sides = [t if isinstance(t, Traces) else stack.enter_context(open(*as_paths(t))) for t in (a, b)]
         result = run_compare(
             *(
                 Engine(
@@ -218,12 +227,15 @@ def compare(
             time=time,
             per_step=per_step,
             tolerance=tolerance,
+            margin=margin,
             fail_if=[fail_if] if isinstance(fail_if, str) else fail_if,
+            naive=naive,
+            despite=as_names(despite),
             sort=sort,
             limit=limit,
             flame=Path(flame) if flame is not None else None,
         )
-        read_now = [t for t in sides if t not in (a, b)]
+        read_now = [t for t in sides if not any(t is given for given in (a, b))]
         warnings = tuple(w for t in read_now for w in t.warnings)
         return replace(result, answer=Answer(result.answer), warnings=warnings)
 

@@ -118,16 +118,16 @@ class Tools:
         self,
         where_a: str,
         where_b: str,
-        level: str = "kernel",
+        level: str = "measure",
         time: str = "gpu",
         where: str | None = None,
         profiler: str | None = None,
         limit: int = 50,
     ) -> str:
-        """Compare two selections of the runs: what was added, removed and changed from A to B, the largest first.
+        """Compare two selections of the runs: what changed from A to B, and whether the runs show it.
 
-        `where_a`, `where_b`: SQL over the columns of `runs` and rank, such as run_id = '...'. `level`: kernel, family,
-        op or phase. `time`: gpu, or cpu (op and phase).
+        `where_a`, `where_b`: SQL over the columns of `runs` and rank, such as run_id = '...'. `level`: measure (of
+        whole runs), run, kernel, family, op, module or phase. `time`: gpu, or cpu (op and phase).
         """
         most = _rows(limit)
         result = analyze.compare(

@@ -1,22 +1,37 @@
-"""Compare two recordings: what was added, removed and changed, by kernel, family, operator or phase.
+"""Compare two sides: what was added, removed and changed, and whether repeated runs show that it did.
 
-A level names a query that is asked of both sides, the columns that identify a row, and those with its calls and times;
-comparing is the outer join of the two answers. Conditions (`--fail-if`) are over sums of the same answers.
+A level is what a row is: a measure of the whole run, a part of the step, a kernel, family, operator, module or phase.
+Rows of parts are the outer join of the answers of both sides. With two runs or more a side, each row has a verdict
+(`analyze.verdict`). Conditions (`--fail-if`) are over the same numbers.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from analyze.atomic_output import atomic_output
 from analyze.errors import InputError
-from analyze.query.query_files import ResultColumn, find
+from analyze.query.query_files import ResultColumn
+from analyze.query.result import row_result
+from analyze.verdict.comparability import Comparability, comparability
+from analyze.verdict.conditions import Condition
+from analyze.verdict.sides import LEVELS, MEASURES, Key, Level, Side, Sides, Sums, mean_steps, open_sides
+from analyze.verdict.statistics import (
+    CANNOT_TELL,
+    MARGIN_PCT,
+    SAME,
+    Change,
+    adjusted,
+    change,
+    spread_pct,
+    steps_alone,
+    verdict,
+)
+from analyze.verdict.step_checks import step_notes
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -24,46 +39,19 @@ if TYPE_CHECKING:
 
 TIMES = ("gpu", "cpu")
 """Which time a comparison is about."""
+OF_RUNS = ("measure", "run")
+"""Levels of the runs as a whole: a row is a measure, or a measure of a run."""
+ALL_LEVELS = (*OF_RUNS, *LEVELS)
 
-
-class Level(NamedTuple):
-    """A level of comparison: the query, its parameters, what identifies a row, and where its numbers stand."""
-
-    query: str
-    params: dict[str, str]
-    key: tuple[str, ...]
-    calls: dict[str, str]
-    """Column with the number of calls, by time (gpu, cpu); a time that is not here does not exist at the level."""
-    total: dict[str, str]
-    drop_zeros: bool = False
-    """Whether rows without any time on either side are left out."""
-
-
-LEVELS: dict[str, Level] = {
-    "kernel": Level("kernel-share", {"group": "name"}, ("name",), {"gpu": "calls"}, {"gpu": "total_ns"}),
-    "family": Level("kernel-share", {"group": "family"}, ("family",), {"gpu": "calls"}, {"gpu": "total_ns"}),
-    "op": Level(
-        "op-tree",
-        {},
-        ("path", "name"),
-        {"gpu": "calls", "cpu": "calls"},
-        {"gpu": "self_gpu_ns", "cpu": "self_cpu_ns"},
-        drop_zeros=True,
-    ),
-    "phase": Level("phases", {}, ("phase",), {"gpu": "gpu_ops", "cpu": "calls"}, {"gpu": "gpu_ns", "cpu": "cpu_ns"}),
-}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One of the two recordings, opened for questions."""
-
-    label: str
-    engine: Engine
-    steps: int | None
-    """Training steps in it as counted, summed over its runs; None where those of a run are not known."""
-    traits: dict[str, str]
-    """What should be the same on both sides: GPUs, profilers, models; `unknown` where the recording does not say."""
+_INTERVAL = (
+    ResultColumn("low_pct", "%", "lower end of the 95 % interval of the change"),
+    ResultColumn("high_pct", "%", "upper end of that interval"),
+    ResultColumn("verdict", "text", "slower, faster, more, less, same (within the margin), or cannot tell"),
+    ResultColumn("smallest_pct", "%", "smallest change that such runs show in 80 % of experiments"),
+    ResultColumn("runs_needed", "count", "runs of each side that show a change of the margin in 80 % of experiments"),
+    ResultColumn("p_change", "number", "p value of Welch's t test that nothing changed"),
+    ResultColumn("p_same", "number", "p value of the two one-sided tests that the change is beyond the margin"),
+)
 
 
 @dataclass(frozen=True)
@@ -76,6 +64,8 @@ class Comparison:
     """How the numbers are counted, and what the sides do not have in common."""
     failures: tuple[str, ...]
     """The conditions of `fail_if` that hold, with their numbers."""
+    unsure: tuple[str, ...] = ()
+    """The conditions of `fail_if` that the runs cannot decide."""
     warnings: tuple[str, ...] = ()
     """What was lost of the files that were read for it."""
 
@@ -84,103 +74,220 @@ def compare(
     a: Engine,
     b: Engine,
     *,
-    level: str = "kernel",
+    level: str = "measure",
     time: str = "gpu",
     per_step: bool | None = None,
     tolerance: float = 1.0,
+    margin: float = MARGIN_PCT,
     fail_if: Sequence[str] = (),
+    naive: bool = False,
+    despite: Collection[str] = (),
     sort: str | None = None,
     limit: int | None = None,
     flame: Path | None = None,
 ) -> Comparison:
-    """Compare the recordings in `a` with those in `b`.
+    """Compare the runs in `a` with those in `b`.
 
-    `level`: kernel, family, op or phase. `time`: gpu or cpu (op and phase). `per_step`: divide by the steps of each
-    side; by default if both say how many they hold. `tolerance`: change in % of A's time up to which a row with as many
-    calls is `same`. `fail_if`: conditions, see `Condition.parse`. `flame`: a file for the operators' stacks with their
-    times on both sides, as of difffolded.pl. Raises InputError.
+    `level`: measure, run, kernel, family, op, module or phase. `time`: gpu or cpu (op and phase). `per_step`: divide by
+    the steps of each run; by default if all say how many they hold. `tolerance`: change in % of A's time up to which a
+    row with as many calls is `same`. `margin`: change in % up to which the verdict is `same`. `fail_if`: conditions,
+    see `Condition.parse`; `naive` compares the means, as if runs did not differ. `despite`: what may differ, though it
+    makes a verdict meaningless. `flame`: a file for the operators' stacks with their times on both sides, as of
+    difffolded.pl. Raises InputError.
     """
-    if level not in LEVELS:
-        raise InputError(f"--level {level}: must be one of {', '.join(LEVELS)}")
-    if time not in TIMES:
-        raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
-    if time not in LEVELS[level].total:
-        raise InputError(f"--time {time}: there is no CPU time at level {level}; it is for op and phase")
-    if not 0 <= tolerance < math.inf:
-        raise InputError(f"--tolerance {tolerance}: must be a percentage, 0 or more")
+    _check(level, time, tolerance, margin)
     conditions = [Condition.parse(text) for text in fail_if]
     if flame is not None:
         from analyze.flame import check_difference
 
         check_difference(flame)
-    sides = (_side("A", a), _side("B", b))
-    divisors, note = _divisors(sides, per_step)
-    sums = [_sums(s.engine, LEVELS[level], time) for s in sides]
-    rows = _rows(LEVELS[level], sums, divisors, tolerance)
-    notes = [note, *_differences(sides, divisors)]
-    notes += [f"{s.label} has nothing at level {level}" for s, found in zip(sides, sums, strict=True) if not found]
-    failures = [f for c in conditions if (f := c.failure(sides, divisors)) is not None]
-    from analyze.query.result import row_result
-
+    sides = open_sides(a, b)
+    judged = not naive and (level in OF_RUNS or bool(conditions))
+    found = comparability(sides, despite, strict=judged)
+    divided, counted = _per_step(sides, per_step)
+    notes = [] if level in OF_RUNS else [counted]
+    notes += _of_several_runs(sides)
+    if level == "measure":
+        answer = row_result(_MEASURE_COLUMNS, measure_rows(sides, found, margin), "compare", sort, limit)
+        answer.main = _MEASURE_MAIN
+        notes += steps_of(sides)
+    elif level == "run":
+        answer = row_result(_RUN_COLUMNS, run_rows(sides), "compare", sort, limit)
+    else:
+        sums = [s.sums(LEVELS[level], time) for s in sides]
+        rows = _rows(LEVELS[level], sides, sums, divided, tolerance, margin, found)
+        answer = row_result(_columns(level, time, sides.repeated), rows, "compare", sort, limit)
+        answer.main = _main(level) if sides.repeated else ()
+        notes += [
+            f"{s.label} has nothing at level {level}"
+            for s, of_runs in zip(sides, sums, strict=True)
+            if not any(of_runs.values())
+        ]
+    notes += found.differences
+    if not divided and (steps := [s.steps for s in sides]) and all(steps) and steps[0] != steps[1]:
+        notes.append(f"steps differ: A holds {steps[0]}, B holds {steps[1]}")
+    failures, unsure = _outcomes(conditions, sides, divided, naive, found)
     if flame is not None:
         from analyze.flame import difference
 
+        divisors = tuple((s.steps or 1) if divided else len(s.runs) for s in sides)
         with atomic_output(flame) as part:
             part.write_text(difference([s.engine for s in sides], divisors, time), encoding="utf-8")
     notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
-    return Comparison(row_result(_columns(level, time), rows, "compare", sort, limit), tuple(notes), tuple(failures))
+    return Comparison(answer, tuple(dict.fromkeys(notes)), tuple(failures), tuple(unsure))
 
 
-def _side(label: str, engine: Engine) -> Side:
-    if not engine.run_ids:
-        raise InputError(f"compare: {label} has no run that the --where options select")
-    counts = engine.rows(
-        "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
-        " SELECT n FROM runs LEFT JOIN by_run USING (run_id)",
-        ["steps"],
-    )
-    known = all(n for (n,) in counts)
-    [(gpus, profilers, models)] = engine.rows(
-        "SELECT coalesce(nullif((SELECT count(*) FROM gpu_tracks), 0), sum(gpus))::VARCHAR,"
-        " string_agg(DISTINCT profiler, ', ' ORDER BY profiler), string_agg(DISTINCT model, ', ' ORDER BY model)"
-        " FROM runs",
-        ["gpu_timeline"],
-    )
-    traits = {"GPUs": gpus or "unknown", "profilers": profilers or "unknown", "models": models or "unknown"}
-    return Side(label, engine, int(sum(n for (n,) in counts)) if known else None, traits)
+def _check(level: str, time: str, tolerance: float, margin: float) -> None:
+    if level not in ALL_LEVELS:
+        raise InputError(f"--level {level}: must be one of {', '.join(ALL_LEVELS)}")
+    if time not in TIMES:
+        raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
+    if time not in (LEVELS[level].total if level in LEVELS else ("gpu",)):
+        raise InputError(f"--time {time}: there is no CPU time at level {level}; it is for op and phase")
+    for option, value in (("--tolerance", tolerance), ("--margin", margin)):
+        if not 0 <= value < math.inf:
+            raise InputError(f"{option} {value}: must be a percentage, 0 or more")
 
 
-def _differences(sides: tuple[Side, Side], divisors: tuple[int, int]) -> list[str]:
-    """Sentences for what the sides do not have in common."""
-    a, b = sides
-    counts = {s.label: len(s.engine.run_ids) for s in sides}
-    said = [
-        f"{label}: {n} runs taken together; --where-{label.lower()} \"run_id = '...'\" chooses one of them"
-        for label, n in counts.items()
-        if n > 1
-    ]
-    # What is counted over several runs is the number of GPUs of none of them.
-    traits = [k for k in a.traits if a.traits[k] != b.traits[k] and not (said and k == "GPUs")]
-    said += [f"{k} differ: A {a.traits[k]}, B {b.traits[k]}" for k in traits]
-    if a.steps and b.steps and a.steps != b.steps and divisors == (1, 1):
-        said.append(f"steps differ: A holds {a.steps}, B holds {b.steps}")
-    return said
+def _outcomes(
+    conditions: Sequence[Condition], sides: Sides, divided: bool, naive: bool, found: Comparability
+) -> tuple[list[str], list[str]]:
+    """Return the conditions that hold, and those that the runs cannot decide."""
+    failures, unsure = [], []
+    for condition in conditions:
+        outcome = (condition.judge_naively if naive else condition.judge)(sides, divided)
+        if outcome.holds and not naive and found.confounders:
+            unsure.append(f"{outcome.text}; but {found.confounders[0]}")
+        elif outcome.holds:
+            failures.append(outcome.text)
+        elif outcome.holds is None:
+            unsure.append(outcome.text)
+    return failures, unsure
 
 
-def _divisors(sides: tuple[Side, Side], per_step: bool | None) -> tuple[tuple[int, int], str]:
-    """What each side's sums are divided by, and the sentence that says so."""
-    a, b = (s.steps for s in sides)
+def _of_several_runs(sides: Sides) -> list[str]:
+    """Say what a side of several runs stands for."""
+    return [f"{side.label}: means over {len(side.runs)} runs" for side in sides if len(side.runs) > 1]
+
+
+def _per_step(sides: Sides, per_step: bool | None) -> tuple[bool, str]:
+    """Return whether sums are divided by steps, and the sentence that says so."""
+    a, b = (side.steps for side in sides)
     if per_step is not False and a and b:
-        return (a, b), f"calls and times are per training step (A holds {a}, B holds {b})"
+        return True, f"calls and times are per training step (A holds {a}, B holds {b})"
     if per_step:
         unknown = " and ".join(s.label for s in sides if not s.steps)
         raise InputError(f"--per-step: {unknown} does not say how many training steps it holds")
     if per_step is None:
-        return (1, 1), "calls and times are of the whole recordings: not both say how many training steps they hold"
-    return (1, 1), "calls and times are of the whole recordings"
+        return False, "calls and times are of the whole recordings: not both say how many training steps they hold"
+    return False, "calls and times are of the whole recordings"
 
 
-def _columns(level: str, time: str) -> list[ResultColumn]:
+# --- Measures of the runs as a whole ---
+
+_MEASURE_COLUMNS = (
+    ResultColumn("measure", "text", "what is compared"),
+    ResultColumn("unit", "text", "unit of a and b"),
+    ResultColumn("a", "number", "mean of A's runs (geometric)"),
+    ResultColumn("b", "number", "mean of B's runs (geometric)"),
+    ResultColumn("change_pct", "%", "change in % of A"),
+    *_INTERVAL[:5],
+    ResultColumn("runs_a", "count", "runs of A"),
+    ResultColumn("runs_b", "count", "runs of B"),
+    ResultColumn("between_a_pct", "%", "spread between the runs of A: standard deviation of the logarithms"),
+    ResultColumn("between_b_pct", "%", "the same of B"),
+    ResultColumn("within_a_pct", "%", "spread between the steps of a run of A; the median of its runs"),
+    ResultColumn("within_b_pct", "%", "the same of B"),
+    *_INTERVAL[5:],
+)
+_MEASURE_MAIN = (
+    "measure", "unit", "a", "b", "change_pct", "low_pct", "high_pct", "verdict", "smallest_pct", "runs_needed",
+)  # fmt: skip
+_RUN_COLUMNS = (
+    ResultColumn("measure", "text", "what is compared"),
+    ResultColumn("unit", "text", "unit of the value"),
+    ResultColumn("side", "text", "A or B"),
+    ResultColumn("run", "text", "the run"),
+    ResultColumn("value", "number", "the measure of the run"),
+)
+
+
+def measure_rows(sides: Sides, found: Comparability, margin: float) -> list[tuple[Any, ...]]:
+    """Return a row for each measure that all runs know, and that is not 0 in all."""
+    rows = []
+    for measure in MEASURES:
+        a, b = sides.values(measure)
+        if len(a) < len(sides.a.summaries) or len(b) < len(sides.b.summaries) or not (any(a) or any(b)):
+            continue
+        of = change(a, b, margin)
+        judged = _said(of, measure.more, measure.less, found)
+        within = [_within(sides, side) if measure.name in ("step_time", "throughput") else None for side in sides]
+        rows.append(
+            (
+                measure.name, measure.unit, _geometric_mean(a), _geometric_mean(b), of.change_pct, of.low_pct,
+                of.high_pct, judged, of.smallest_pct, of.runs_needed, len(a), len(b), spread_pct(a), spread_pct(b),
+                *within, of.p_change, of.p_same,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
+    """Return a row for each measure of each run: what the verdicts are computed from."""
+    return [
+        (measure.name, measure.unit, side.label, row["run_id"], value)
+        for measure in MEASURES
+        for side in sides
+        for row in side.summaries
+        if (value := measure.value(row, sides.undisturbed)) is not None
+    ]
+
+
+def steps_of(sides: Sides) -> list[str]:
+    """Return what is to be said about the steps that the step time is of."""
+    steps = [sides.steps(side) for side in sides]
+    if not any(steps[0].values()) or not any(steps[1].values()):
+        return []
+    kind = "steps timed without a profiler" if sides.undisturbed else "recorded steps"
+    notes = [f"step_time is the mean of the {kind}"]
+    if not sides.repeated:
+        notes.append(
+            "one run cannot tell how runs differ: record several of each side (collect ab, collect run --repeat)"
+        )
+        lengths = [mean_steps(next(iter(s.values()))) for s in steps]
+        of = steps_alone(*lengths)
+        if of.change_pct is not None and of.low_pct is not None and of.high_pct is not None:
+            notes.append(
+                f"the steps of these runs alone: step_time {of.change_pct:+.2f} %"
+                f" (95 % interval {of.low_pct:+.2f} to {of.high_pct:+.2f} %); other runs may differ by more"
+            )
+    for side, of_runs in zip(sides, steps, strict=True):
+        notes += step_notes(side.label, of_runs)
+    return notes
+
+
+def _within(sides: Sides, side: Side) -> float | None:
+    spreads = [spread_pct(mean_steps(steps)) for steps in sides.steps(side).values()]
+    known = sorted(s for s in spreads if s is not None)
+    return known[len(known) // 2] if known else None
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    if min(values) <= 0:
+        return math.fsum(values) / len(values)
+    return math.exp(math.fsum(map(math.log, values)) / len(values))
+
+
+def _said(of: Change, more: str, less: str, found: Comparability) -> str:
+    """Return the verdict; a change of time is not blamed on the code if the machines differed."""
+    said = verdict(of, more, less)
+    return CANNOT_TELL if found.confounders and said != SAME else said
+
+
+# --- Rows of parts: kernels, families, operators, modules, phases ---
+
+
+def _columns(level: str, time: str, repeated: bool) -> list[ResultColumn]:
     names = [ResultColumn("name", "text", "what is compared")]
     if level == "op":
         names.append(ResultColumn("path", "text", "names from the root of the call tree"))
@@ -195,167 +302,83 @@ def _columns(level: str, time: str) -> list[ResultColumn]:
         ResultColumn("change_ns", "ns", "B - A"),
         ResultColumn("change_pct", "%", "change in % of its own time in A; NULL where A has none"),
         ResultColumn("share_pct", "%", "change in % of the time of all of A; these add up to the change of the whole"),
+        *(_INTERVAL if repeated else ()),
     ]
 
 
+def _main(level: str) -> tuple[str, ...]:
+    names = ("name", "path") if level == "op" else ("name",)
+    return ("status", *names, "a_ns", "b_ns", "change_ns", "change_pct", "low_pct", "high_pct", "verdict", "share_pct")
+
+
 def _rows(
-    level: Level, found: Sequence[dict[tuple[str, ...], tuple[int, int]]], divisors: tuple[int, int], tolerance: float
+    level: Level,
+    sides: Sides,
+    found: Sequence[dict[str, Sums]],
+    divided: bool,
+    tolerance: float,
+    margin: float,
+    comparable: Comparability,
 ) -> list[tuple[Any, ...]]:
-    total_a = _per(sum(ns for _, ns in found[0].values()), divisors[0])
-    rows = []
-    for key in {**found[0], **found[1]}:
-        calls_a, a = (_per(v, divisors[0]) for v in found[0].get(key, (0, 0)))
-        calls_b, b = (_per(v, divisors[1]) for v in found[1].get(key, (0, 0)))
+    means = [_means(of_runs, side, divided) for of_runs, side in zip(found, sides, strict=True)]
+    total_a = sum(ns for _, ns in means[0].values())
+    rows, changes = [], []
+    for key in {**means[0], **means[1]}:
+        calls_a, a = means[0].get(key, (0, 0))
+        calls_b, b = means[1].get(key, (0, 0))
         if level.drop_zeros and not a and not b:
             continue
-        change = b - a
-        if key not in found[0]:
+        difference = b - a
+        if key not in means[0]:
             status = "added"
-        elif key not in found[1]:
+        elif key not in means[1]:
             status = "removed"
         else:
-            status = "same" if calls_a == calls_b and abs(change) <= tolerance / 100 * a else "changed"
+            status = "same" if calls_a == calls_b and abs(difference) <= tolerance / 100 * a else "changed"
         # The name first, then what else identifies the row.
         names = (key[-1], *key[:-1])
+        changes.append(change(*_values(key, found, sides, divided), margin))
         rows.append(
-            (status, *names, calls_a, calls_b, a, b, change, _pct(change, a), _pct(change, total_a)),
+            (status, *names, calls_a, calls_b, a, b, difference, _pct(difference, a), _pct(difference, total_a))
         )
-    return sorted(rows, key=lambda r: (-abs(r[-3]), r[1], r[2] if len(level.key) > 1 else ""))
+    if sides.repeated:
+        rows = [
+            (*row, of.low_pct, of.high_pct, _said(of, "slower", "faster", comparable), of.smallest_pct, of.runs_needed,
+             of.p_change, of.p_same)
+            for row, of in zip(rows, adjusted(changes), strict=True)
+        ]  # fmt: skip
+    change_at = 5 + len(level.key)
+    return sorted(rows, key=lambda r: (-abs(r[change_at]), r[1], r[2] if len(level.key) > 1 else ""))
 
 
-def _sums(engine: Engine, level: Level, time: str) -> dict[tuple[str, ...], tuple[int, int]]:
-    """Calls and ns by key."""
-    answer = engine.query(find(level.query), level.params)
-    names = [c.name for c in answer.columns]
-    key = [names.index(k) for k in level.key]
-    calls, total = names.index(level.calls[time]), names.index(level.total[time])
-    sums: dict[tuple[str, ...], tuple[int, int]] = {}
-    for row in answer.rows():
-        k = tuple(row[i] if row[i] is not None else "(none)" for i in key)
-        n, ns = sums.get(k, (0, 0))
-        sums[k] = (n + (row[calls] or 0), ns + (row[total] or 0))
-    return sums
+def _means(of_runs: dict[str, Sums], side: Side, divided: bool) -> dict[Key, tuple[float, float]]:
+    """Return calls and ns by key, as means over the runs; exact of one run where they are whole numbers."""
+    if len(of_runs) == 1:
+        [(run, sums)] = of_runs.items()
+        steps = side.steps_of_runs[run] if divided else 1
+        return {key: (_per(calls, steps), _per(ns, steps)) for key, (calls, ns) in sums.items()}
+    totals: dict[Key, tuple[float, float]] = {}
+    for run, sums in of_runs.items():
+        steps = (side.steps_of_runs[run] if divided else 1) * len(of_runs)
+        for key, (calls, ns) in sums.items():
+            n, total = totals.get(key, (0, 0))
+            totals[key] = (n + calls / steps, total + ns / steps)
+    return totals
 
 
-def _per(value: int, steps: int) -> int | float:
+def _values(key: Key, found: Sequence[dict[str, Sums]], sides: Sides, divided: bool) -> tuple[list[float], list[float]]:
+    """Return the ns of a row in each run of A and of B."""
+    a, b = (
+        [sums.get(key, (0, 0))[1] / (side.steps_of_runs[run] if divided else 1) for run, sums in of_runs.items()]
+        for of_runs, side in zip(found, sides, strict=True)
+    )
+    return a, b
+
+
+def _per(value: float, steps: int) -> float:
     """Exact where it is a whole number."""
     return value // steps if value % steps == 0 else value / steps
 
 
 def _pct(part: float, whole: float) -> float | None:
     return 100.0 * part / whole if whole else None
-
-
-_UNITS = {"ns": 1, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9}
-_CONDITION = re.compile(r"(.+)([<>])\s*([+-]?(?:\d++\.?\d*|\.\d+))\s*(%|ns|us|µs|ms|s)")
-_PLAIN_MEASURES = ("kernel_time", "gpu_time", "step_time", "op_time")
-_NAMED_MEASURES = ("phase", "phase_cpu", "kernel")
-
-
-class Condition(NamedTuple):
-    """A condition under which a comparison fails: a measure changed by more, or by less, than a limit."""
-
-    text: str
-    measure: str
-    above: bool
-    limit: float
-    unit: str
-
-    @classmethod
-    def parse(cls, text: str) -> Condition:
-        """Read `MEASURE > LIMIT` or `MEASURE < LIMIT`; raises InputError.
-
-        The measure's change from A to B is compared with the limit: in % of A, or in ns, us, ms or s. Measures:
-        kernel_time, gpu_time, step_time, op_time, phase:NAME, phase_cpu:NAME, kernel:REGEX.
-        """
-        match = _CONDITION.fullmatch(text.strip())
-        measures = ", ".join([*_PLAIN_MEASURES, "phase:NAME", "phase_cpu:NAME", "kernel:REGEX"])
-        if not match:
-            raise InputError(f"--fail-if {text!r}: must read MEASURE > 5% (or < ; %, ns, us, ms or s); {measures}")
-        measure = match.group(1).strip()
-        kind, colon, name = measure.partition(":")
-        if not (measure in _PLAIN_MEASURES or (kind in _NAMED_MEASURES and colon and name)):
-            raise InputError(f"--fail-if {text!r}: there is no measure {measure!r}; there are {measures}")
-        if kind == "kernel":
-            try:
-                re.compile(name)
-            except (re.error, OverflowError, RecursionError) as e:
-                raise InputError(f"--fail-if {text!r}: {name!r} is not a regular expression: {e}") from e
-        limit = float(match.group(3))
-        if not math.isfinite(limit):
-            raise InputError(f"--fail-if {text!r}: the limit is too large a number")
-        return cls(text.strip(), measure, match.group(2) == ">", limit, match.group(4))
-
-    def failure(self, sides: tuple[Side, Side], divisors: tuple[int, int]) -> str | None:
-        """What held, with the numbers; None if the condition does not hold.
-
-        Raises InputError if it has no answer: a side has nothing of it, or A has 0 and the limit is in %.
-        """
-        measured = [_measure(self.measure, s.engine) for s in sides]
-        if self.measure == "step_time":
-            # A mean per step already.
-            divisors = (1, 1)
-        # A recording without what is asked for is not a fast one.
-        known = [m for m in measured if m is not None]
-        if len(known) < len(sides):
-            lacking = [s.label for s, m in zip(sides, measured, strict=True) if m is None]
-            verb = "has" if len(lacking) == 1 else "have"
-            raise InputError(f"--fail-if {self.text!r}: {' and '.join(lacking)} {verb} no {self._what()}")
-        a, b = (m / n for m, n in zip(known, divisors, strict=True))
-        if self.unit == "%" and not a:
-            raise InputError(f"--fail-if {self.text!r}: {self.measure} is 0 in A, so no change is in % of it; use ns")
-        change = 100.0 * (b - a) / a if self.unit == "%" else (b - a) / _UNITS[self.unit]
-        if not (change > self.limit if self.above else change < self.limit):
-            return None
-        by = f"{_digits(change)} %" if self.unit == "%" else f"{'-' if b < a else '+'}{_time(abs(b - a))}"
-        each = " per step" if self.measure == "step_time" or max(divisors) > 1 else ""
-        return f"{self.text}: {self.measure} went from {_time(a)} to {_time(b)}{each} ({by})"
-
-    def _what(self) -> str:
-        kind, _, name = self.measure.partition(":")
-        return {
-            "kernel_time": "kernels",
-            "gpu_time": "GPU work",
-            "step_time": "training steps",
-            "op_time": "operators",
-            "phase": f"phase {name!r}",
-            "phase_cpu": f"phase {name!r}",
-            "kernel": f"kernel whose name {name!r} matches",
-        }[kind]
-
-
-def _measure(measure: str, engine: Engine) -> float | None:
-    """Value of a measure in ns; None where the recording has nothing of the kind."""
-    kind, _, name = measure.partition(":")
-    if kind == "kernel_time":
-        rows = _sums(engine, LEVELS["family"], "gpu")
-        return sum(ns for _, ns in rows.values()) if rows else None
-    if kind == "gpu_time":
-        [(value,)] = engine.rows("SELECT sum(gpu_ns)::BIGINT FROM gpu_time_sums", ["time_sums"])
-        return value
-    if kind == "step_time":
-        rows_of_steps = engine.query(find("steps")).arrow().to_pylist()
-        steps = [row["step_ns"] for row in rows_of_steps if row["step_ns"] is not None]
-        return sum(steps) / len(steps) if steps else None
-    if kind == "op_time":
-        rows_of_ops = [r for r in engine.query(find("op-tree")).arrow().to_pylist() if r["kind"] == "op"]
-        return sum(r["self_cpu_ns"] for r in rows_of_ops) if rows_of_ops else None
-    if kind == "kernel":
-        pattern = re.compile(name)
-        matching = [ns for (n,), (_, ns) in _sums(engine, LEVELS["kernel"], "gpu").items() if pattern.search(n)]
-        return sum(matching) if matching else None
-    time = "cpu" if kind == "phase_cpu" else "gpu"
-    found = _sums(engine, LEVELS["phase"], time).get((name,))
-    return found[1] if found else None
-
-
-def _digits(share: float) -> str:
-    """Four digits that count, without an exponent."""
-    return f"{Decimal(f'{share:+.4g}'):+,f}"
-
-
-def _time(ns: float) -> str:
-    for factor, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
-        if abs(ns) >= factor:
-            return f"{ns / factor:,.3f} {unit}"
-    return f"{ns:,.0f} ns"

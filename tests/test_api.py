@@ -55,7 +55,7 @@ MIRROR: dict[str, Api] = {
 RENAMED = {"param": "params", "group": "params", "launcher_option": "launcher_options"}
 """Options that may be given several times are one mapping; --group is one of its keys."""
 
-OUTPUT = {"format", "output", "wide", "explain", "open_", "print_script", "print_url", "at"}
+OUTPUT = {"unsure", "format", "output", "wide", "explain", "open_", "print_script", "print_url", "at"}
 """How a command shows what the API returns: as an `Answer`, `catalog()[name]`, or `slurm_script`."""
 
 TAKES_OUTPUT = {"flame", "plot", "report", "study", "trace"}
@@ -197,12 +197,12 @@ def test_string_argument_is_one_name(tmp_path: Path) -> None:
         assert pivoted.equals(several.pivot("kernel-share", ["model"], "total_ns", ["gpus"], "sum").arrow())
         assert one.query("one").dicts() == [{"one": 1}]
     assert "one" in analyze.catalog(queries=tmp_path)
-    assert analyze.compare(sample, sample, fail_if="kernel_time < 5%").failures
+    assert analyze.compare(sample, sample, fail_if="kernel_time < 5%", naive=True).failures
 
 
 def test_compare_returns_failed_conditions(tmp_path: Path) -> None:
     a, b = (write_trace(tmp_path / n / "t.json", [kernel("k", 0, dur)]) for n, dur in (("a", 1), ("b", 9)))
-    result = analyze.compare(a, b, fail_if=["kernel_time > 5%", "kernel_time < 5%"])
+    result = analyze.compare(a, b, fail_if=["kernel_time > 5%", "kernel_time < 5%"], level="kernel", naive=True)
     assert [f.split(":")[0] for f in result.failures] == ["kernel_time > 5%"]
     # us are written into the trace: 9 - 1.
     assert result.answer.dicts()[0]["change_ns"] == 8000 and result.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,14 @@ from support import SAMPLES, ask, opened
 from traces import event, kernel, launch, op, step, write_run, write_trace
 
 import analyze
-from analyze.comparison import Condition
 from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn
 from analyze.query.result import row_result
+from analyze.verdict.conditions import Condition
 
 CONV = "cudnn::winograd_nonfused::winogradForwardData4x4<float>"
 GEMM = "ampere_sgemm_128x64_tn"
+by_kernel = partial(analyze.compare, level="kernel", naive=True)
 
 
 def before(path: Path) -> Path:
@@ -40,7 +42,7 @@ def after(path: Path) -> Path:
 
 def test_compare_by_hand(tmp_path: Path) -> None:
     # Per step: a 10 -> 12 (+20 % of its own, +2/14.5 of the whole), b 4 -> 4, c 0.5 -> 0, d 0 -> 2.
-    rows = analyze.compare(before(tmp_path), after(tmp_path)).answer.dicts()
+    rows = by_kernel(before(tmp_path), after(tmp_path)).answer.dicts()
     assert [
         (r["status"], r["name"], r["calls_a"], r["calls_b"], r["a_ns"], r["b_ns"], r["change_ns"]) for r in rows
     ] == [
@@ -56,7 +58,7 @@ def test_compare_by_hand(tmp_path: Path) -> None:
 
 
 def test_totals_are_exact_integers(tmp_path: Path) -> None:
-    table = analyze.compare(before(tmp_path), after(tmp_path), per_step=False).answer.arrow()
+    table = by_kernel(before(tmp_path), after(tmp_path), per_step=False).answer.arrow()
     rows = {r["name"]: r for r in table.to_pylist()}
     assert str(table.schema.field("a_ns").type) == "int64"
     assert (rows["a"]["a_ns"], rows["a"]["b_ns"], rows["a"]["calls_a"]) == (20_000, 12_000, 2)
@@ -66,9 +68,9 @@ def test_differences_below_the_tolerance_are_equal(tmp_path: Path) -> None:
     a = write_trace(tmp_path / "a.json", [kernel("k", 0, 1000), kernel("n", 2000, 10)])
     b = write_trace(tmp_path / "b.json", [kernel("k", 0, 1010), kernel("n", 2000, 5), kernel("n", 3000, 5)])
     # k: +1 %. n takes as long as before in twice as many calls.
-    status = {r["name"]: r["status"] for r in analyze.compare(a, b).answer.dicts()}
+    status = {r["name"]: r["status"] for r in by_kernel(a, b).answer.dicts()}
     assert status == {"k": "same", "n": "changed"}
-    assert analyze.compare(a, b, tolerance=0.9).answer.dicts()[0]["status"] == "changed"
+    assert by_kernel(a, b, tolerance=0.9).answer.dicts()[0]["status"] == "changed"
 
 
 def test_a_recording_equals_itself() -> None:
@@ -127,7 +129,7 @@ def test_op_tree_counts_work_without_an_operator(tmp_path: Path) -> None:
 
 def fails(a: Path, b: Path, *conditions: str) -> tuple[int, str]:
     """The exit code of a comparison under conditions, and which of them hold."""
-    failures = analyze.compare(opened(a), opened(b), fail_if=conditions).failures
+    failures = by_kernel(opened(a), opened(b), fail_if=conditions).failures
     return int(bool(failures)), "\n".join(f"failed: {failure}" for failure in failures)
 
 
@@ -168,10 +170,14 @@ def test_fail_if_rejects_exponents(tmp_path: Path) -> None:
 
 def test_fail_if_on_real_phases_and_operators() -> None:
     one, two = SAMPLES / "resnet18-1gpu", SAMPLES / "vgg16-fp32"
-    result = run_cli("compare", one, two, "--fail-if", "phase:backward > 10%", "--fail-if", "op_time < -1%", "-n", "1")
+    result = run_cli(
+        "compare", one, two, "--fail-if", "phase:backward > 10%", "--fail-if", "op_time < -1%", "-n", "1", "--naive"
+    )
     assert result.returncode == 1 and "failed: phase:backward" in result.stderr
     assert (
-        run_cli("compare", one, one, "--fail-if", "phase_cpu:forward > 0%", "--fail-if", "op_time > 0ns").returncode
+        run_cli(
+            "compare", one, one, "--fail-if", "phase_cpu:forward > 0%", "--fail-if", "op_time > 0ns", "--naive"
+        ).returncode
         == 0
     )
 
@@ -203,7 +209,7 @@ def two(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[anal
 )
 def test_bad_conditions_are_a_sentence(two: tuple[analyze.Traces, analyze.Traces], condition: str, says: str) -> None:
     with pytest.raises(InputError) as error:
-        analyze.compare(*two, fail_if=[condition])
+        by_kernel(*two, fail_if=[condition])
     assert says in str(error.value) and len(str(error.value).splitlines()) == 1
 
 
@@ -224,22 +230,24 @@ def test_fail_if_fails_without_data(tmp_path: Path) -> None:
         ("phase_cpu:forward", "phase 'forward'"),
         ("kernel:a", "kernel whose name 'a' matches"),
     ):
-        assert analyze.compare(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
+        assert by_kernel(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
         for sides, label in (((full, empty), "B"), ((empty, full), "A")):
             for condition in (f"{measure} > 5%", f"{measure} < 5 ms"):
                 with pytest.raises(InputError) as error:
-                    analyze.compare(*sides, fail_if=[condition])
+                    by_kernel(*sides, fail_if=[condition])
                 assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
 
 
 def test_compare_names_the_side_without_data(tmp_path: Path) -> None:
     empty = write_trace(tmp_path / "empty" / "t.json", [event("cpu_op", "f", 0, 1)])
-    result = run_cli("compare", before(tmp_path), empty, "--fail-if", "kernel_time > 5%")
+    result = run_cli("compare", before(tmp_path), empty, "--fail-if", "kernel_time > 5%", "--naive")
     assert (result.returncode, "\n".join(complaints(result))) == (
         2,
         "analyze: --fail-if 'kernel_time > 5%': B has no kernels",
     )
-    assert "note: B has nothing at level kernel" in run_cli("compare", before(tmp_path), empty).stderr
+    assert (
+        "note: B has nothing at level kernel" in run_cli("compare", before(tmp_path), empty, "--level", "kernel").stderr
+    )
 
 
 def test_share_of_zero_is_null(tmp_path: Path) -> None:
@@ -248,8 +256,8 @@ def test_share_of_zero_is_null(tmp_path: Path) -> None:
     for sides in ((a, b), (a, a)):
         for sign in "<>":
             with pytest.raises(InputError, match="kernel_time is 0 in A"):
-                analyze.compare(*sides, fail_if=[f"kernel_time {sign} 5%"])
-    assert len(analyze.compare(a, b, fail_if=["kernel_time > 6us", "kernel_time > 8us"]).failures) == 1
+                by_kernel(*sides, fail_if=[f"kernel_time {sign} 5%"])
+    assert len(by_kernel(a, b, fail_if=["kernel_time > 6us", "kernel_time > 8us"]).failures) == 1
 
 
 def test_different_settings_are_listed(tmp_path: Path) -> None:
@@ -257,20 +265,22 @@ def test_different_settings_are_listed(tmp_path: Path) -> None:
     a = analyze.open(after(tmp_path))
     two = [step(1, 0, 50), step(2, 50, 50), kernel("a", 0, 10), kernel("a", 0, 10, device=1)]
     b = analyze.open(write_trace(tmp_path / "two" / "t.json", two))
-    assert analyze.compare(a, b).notes == (
+    assert by_kernel(a, b).notes == (
         "calls and times are per training step (A holds 1, B holds 2)",
-        "GPUs differ: A 1, B 2",
+        "differs: gpus: A 1, B 2",
     )
-    assert analyze.compare(a, b, per_step=False).notes[1:] == (
-        "GPUs differ: A 1, B 2",
+    assert by_kernel(a, b, per_step=False).notes[1:] == (
+        "differs: gpus: A 1, B 2",
         "steps differ: A holds 1, B holds 2",
     )
-    assert analyze.compare(a, a, per_step=False).notes == ("calls and times are of the whole recordings",)
+    assert by_kernel(a, a, per_step=False).notes == ("calls and times are of the whole recordings",)
     sides = [analyze.open(SAMPLES / name) for name in ("resnet18-1gpu", "alexnet-dp2")]
-    assert analyze.compare(*sides, where_b="profiler = 'nsys'").notes[1:] == (
-        "GPUs differ: A 1, B 2",
-        "profilers differ: A torch, B nsys",
-        "models differ: A resnet18, B alexnet",
+    assert by_kernel(*sides, where_b="profiler = 'nsys'").notes[1:] == (
+        "differs: gpus: A 1, B 2",
+        "differs: model: A resnet18, B alexnet",
+        "differs: batch_size: A 32, B 16",
+        "differs: parallelism: A none, B dp",
+        "differs: profiler: A torch, B nsys",
     )
 
 
@@ -281,12 +291,12 @@ def test_several_runs_on_one_side_are_a_note(tmp_path: Path) -> None:
         write_trace(folder / f"{name}.json", [step(1, 0, 50), kernel(name, 0, 10)])
     a, b = analyze.open(folder), analyze.open(after(tmp_path))
     steps = "calls and times are per training step (A holds {}, B holds {})"
-    told = "{}: 3 runs taken together; --where-{} \"run_id = '...'\" chooses one of them"
-    assert analyze.compare(a, b).notes == (steps.format(3, 1), told.format("A", "a"))
-    assert analyze.compare(b, a).notes == (steps.format(1, 3), told.format("B", "b"))
-    assert analyze.compare(a, a).notes == (steps.format(3, 3), told.format("A", "a"), told.format("B", "b"))
-    assert analyze.compare(a, b, where_a="run_id LIKE 'x%'").notes == (steps.format(1, 1),)
-    assert f"note: {told.format('A', 'a')}\n" in run_cli("compare", folder, after(tmp_path)).stderr
+    told = "{}: means over 3 runs"
+    assert by_kernel(a, b).notes == (steps.format(3, 1), told.format("A"))
+    assert by_kernel(b, a).notes == (steps.format(1, 3), told.format("B"))
+    assert by_kernel(a, a).notes == (steps.format(3, 3), told.format("A"), told.format("B"))
+    assert by_kernel(a, b, where_a="run_id LIKE 'x%'").notes == (steps.format(1, 1),)
+    assert f"note: {told.format('A')}\n" in run_cli("compare", folder, after(tmp_path), "--level", "kernel").stderr
 
 
 def test_steps_are_counted(tmp_path: Path) -> None:
@@ -294,8 +304,8 @@ def test_steps_are_counted(tmp_path: Path) -> None:
     folder = run_folder(tmp_path, 1, 8, 0.01, metrics=False, model=None, steps=5)
     write_trace(folder / "torch" / "rank-0.trace.json", [kernel("a", 0, 10)])
     with pytest.raises(InputError, match="A does not say how many"):
-        analyze.compare(folder, after(tmp_path), per_step=True)
-    rows = {r["name"]: r for r in analyze.compare(folder, after(tmp_path)).answer.dicts()}
+        by_kernel(folder, after(tmp_path), per_step=True)
+    rows = {r["name"]: r for r in by_kernel(folder, after(tmp_path)).answer.dicts()}
     assert rows["a"]["a_ns"] == 10_000
 
 
@@ -310,23 +320,25 @@ def test_one_store_can_be_both_sides(tmp_path: Path) -> None:
     store = tmp_path / "store"
     assert run_cli("ingest", before(tmp_path), after(tmp_path), "--store", store).returncode == 0
     sides = ["--where-a", "run_id LIKE 't-%' AND source LIKE '%before%'", "--where-b", "source LIKE '%after%'"]
-    result = run_cli("compare", store, store, *sides, "--format", "csv", "--sort", "name", "--limit", "2")
+    result = run_cli(
+        "compare", store, store, *sides, "--level", "kernel", "--format", "csv", "--sort", "name", "--limit", "2"
+    )
     assert [r["name"] for r in csv.DictReader(io.StringIO(result.stdout))] == ["a", "b"]
     assert "per training step (A holds 2, B holds 1)" in result.stderr
 
 
 def test_formats(tmp_path: Path) -> None:
     a, b = before(tmp_path), after(tmp_path)
-    rows = json.loads(run_cli("compare", a, b, "--format", "json").stdout)
+    rows = json.loads(run_cli("compare", a, b, "--level", "kernel", "--format", "json").stdout)
     target = tmp_path / "out.parquet"
-    run_cli("compare", a, b, "--format", "parquet", "-o", target)
-    assert pq.read_table(target).to_pylist() == rows == analyze.compare(a, b).answer.dicts()
+    run_cli("compare", a, b, "--level", "kernel", "--format", "parquet", "-o", target)
+    assert pq.read_table(target).to_pylist() == rows == by_kernel(a, b).answer.dicts()
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"level": "line"}, "must be one of kernel"),
+        ({"level": "line"}, "must be one of measure"),
         ({"time": "cpu"}, "there is no CPU time at level kernel"),
         ({"where_a": "model = 'none'"}, "A has no run"),
         ({"sort": "colour"}, "no such column"),
@@ -335,15 +347,15 @@ def test_formats(tmp_path: Path) -> None:
 )
 def test_bad_options(tmp_path: Path, options: dict[str, str], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        analyze.compare(before(tmp_path), after(tmp_path), **options)  # type: ignore[arg-type]
+        by_kernel(before(tmp_path), after(tmp_path), **options)  # type: ignore[arg-type]
 
 
 def test_per_step_needs_steps(tmp_path: Path) -> None:
     bare = write_trace(tmp_path / "bare.json", [kernel("a", 0, 10)])
     with pytest.raises(InputError, match="B does not say how many"):
-        analyze.compare(before(tmp_path), bare, per_step=True)
+        by_kernel(before(tmp_path), bare, per_step=True)
     # Without steps on one side the totals stand side by side: 20 us and 10 us.
-    row = analyze.compare(before(tmp_path), bare).answer.dicts()[0]
+    row = by_kernel(before(tmp_path), bare).answer.dicts()[0]
     assert (row["name"], row["a_ns"], row["b_ns"]) == ("a", 20_000, 10_000)
 
 

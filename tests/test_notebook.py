@@ -257,7 +257,7 @@ def test_every_kind_of_answer_has_a_repr() -> None:
         traces.pivot("nccl-share", ["model"], "kernel_time_pct", agg="sum"),
         traces.advise(),
         traces.queries(),
-        analyze.compare(ONE, DDP2).answer,
+        analyze.compare(ONE, DDP2, level="kernel").answer,
     ):
         assert len(Page(answer._repr_html_()).rows) > 1 and len(answer.df()) > 0
     assert traces.query("breakdown").note in traces.query("breakdown")._repr_html_()

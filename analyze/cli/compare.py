@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 import analyze
 from analyze.cli import terminal
@@ -23,12 +24,49 @@ from analyze.cli.shared_options import (
     open_traces,
     print_answer,
 )
+from analyze.errors import InputError
+
+CANNOT_TELL = 3
+"""Exit code if the runs cannot decide a condition."""
+
+
+class CompareCommand(TyperCommand):
+    """A command whose option --with takes all paths up to the next option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments, with --with in front of each of its paths."""
+        spread: list[str] = []
+        inside = False
+        for arg in args:
+            if arg == "--with":
+                inside = True
+            elif inside and not arg.startswith("-"):
+                spread += ["--with", arg]
+            else:
+                inside = False
+                spread.append(arg)
+        if args and args[-1] == "--with":
+            raise InputError("--with: expected the runs of B")
+        return super().parse_args(ctx, spread)
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Before: a store, run folder or raw trace file.")],
-    b: Annotated[Path, typer.Argument(help="After: the same; one store may be both, with --where-a and --where-b.")],
-    level: Annotated[str, typer.Option("--level", help="Compare by kernel, family, op or phase.")] = "kernel",
+    a: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A...",
+            help="A and B: stores, run folders or raw trace files; with --with, runs of A; or a folder of collect ab.",
+        ),
+    ],
+    b: Annotated[
+        list[Path] | None, typer.Option("--with", help="The runs of B: all paths up to the next option.")
+    ] = None,
+    level: Annotated[
+        str,
+        typer.Option(
+            "--level", help="What a row is: measure, run (a measure of a run), kernel, family, op, module or phase."
+        ),
+    ] = "measure",
     time: Annotated[
         str, typer.Option("--time", help="Compare gpu time, or cpu time (with --level op or phase).")
     ] = "gpu",
@@ -53,12 +91,29 @@ def compare(
             help="Times that differ by at most this percentage have the status `same`.",
         ),
     ] = 1.0,
+    margin: Annotated[
+        float,
+        typer.Option(
+            "--margin", min=0, callback=finite, help="The verdict is `same` for changes shown to be below this (%)."
+        ),
+    ] = 1.0,
     fail_if: Annotated[
         list[str] | None,
         typer.Option(
-            "--fail-if", help="Exit with code 1 if B is worse than A by this much, for example 'kernel_time > 5%'."
+            "--fail-if",
+            help="Exit with code 1 if the runs show that this holds, for example 'step_time > 2%'; with code 3 if they "
+            "cannot tell.",
         ),
     ] = None,
+    unsure: Annotated[
+        str | None, typer.Option("--unsure", help="What --fail-if does if the runs cannot tell: pass or fail.")
+    ] = None,
+    naive: Annotated[
+        bool, typer.Option("--naive", help="--fail-if compares the means, as if runs did not differ.")
+    ] = False,
+    despite: Annotated[
+        str, typer.Option("--despite", help="Compare although these differ, for example gpu_name,batch_size.")
+    ] = "",
     flame: Annotated[
         Path | None,
         typer.Option("--flame", help="Also write the operator stacks of both to this file, for flamegraph.pl."),
@@ -69,15 +124,18 @@ def compare(
     output: Output = None,
     wide: Wide = False,
 ) -> None:
-    """Compare two recordings: which kernels, operators or phases were added, removed or changed; --fail-if for CI."""
+    """Compare runs: slower, faster, the same, or cannot tell; which parts changed; --fail-if for CI."""
     form = form_of(format, output)
+    if unsure not in (None, "pass", "fail"):
+        raise InputError(f"--unsure {unsure}: must be pass or fail")
     if flame is not None:
         from analyze.flame import check_difference
 
         check_difference(flame)
+    before, after = _sides(a, b)
     result = analyze.compare(
-        open_traces([a]),
-        open_traces([b]),
+        open_traces(before),
+        open_traces(after),
         level=level,
         time=time,
         where=where,
@@ -85,7 +143,10 @@ def compare(
         where_b=where_b,
         per_step=per_step,
         tolerance=tolerance,
+        margin=margin,
         fail_if=fail_if or (),
+        naive=naive,
+        despite=despite,
         sort=sort,
         limit=limit,
         profiler=profiler,
@@ -96,5 +157,22 @@ def compare(
     terminal.note(result.notes)
     for failure in result.failures:
         terminal.say(f"failed: {failure}")
-    if result.failures:
+    for text in result.unsure:
+        terminal.say(f"cannot tell: {text}")
+    if result.failures or (result.unsure and unsure == "fail"):
         raise typer.Exit(1)
+    if result.unsure and unsure is None:
+        raise typer.Exit(CANNOT_TELL)
+
+
+def _sides(a: list[Path], b: list[Path] | None) -> tuple[list[Path], list[Path]]:
+    """Return the paths of both sides. Raises InputError."""
+    if b:
+        return a, b
+    if len(a) == 1:
+        from analyze.verdict.sides import recorded_sides
+
+        return recorded_sides(a[0])
+    if len(a) > 2:
+        raise InputError("compare: more than two paths; the runs of B follow --with: A... --with B...")
+    return a[:1], a[1:]

@@ -14,7 +14,7 @@ from analyze.cli.advise import advise
 from analyze.cli.cache import cache
 from analyze.cli.commit import commit
 from analyze.cli.compact import compact
-from analyze.cli.compare import compare
+from analyze.cli.compare import CompareCommand, compare
 from analyze.cli.flame import flame
 from analyze.cli.info import info
 from analyze.cli.ingest import ingest
@@ -59,8 +59,9 @@ COMMANDS = (
 for command_function in COMMANDS:
     # The list of commands shows a short help whole; it cuts what it takes from a docstring.
     summary = (command_function.__doc__ or "").partition("\n\n")[0]
+    own_class = CompareCommand if command_function is compare else None
     of_query = command_function in (query, pivot, plot)
-    app.command(cls=QueryCommand if of_query else None, short_help=" ".join(summary.split()))(command_function)
+    app.command(cls=QueryCommand if of_query else own_class, short_help=" ".join(summary.split()))(command_function)
 
 
 def _print_version(asked: bool) -> None:

@@ -1,0 +1,223 @@
+"""Comparisons of repeated runs: verdicts, conditions, and what makes them meaningless."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import complaints, run_cli
+from traces import kernel, step, write_run, write_trace
+
+import analyze
+from analyze.errors import InputError
+from analyze.verdict.sides import Step
+from analyze.verdict.step_checks import step_notes, trend, two_kinds, unlike_rank, warm_up
+
+GPU = [{"index": 0, "name": "NVIDIA H100", "compute_capability": "9.0"}]
+LOGS = (-0.004, -0.002, 0.0, 0.002, 0.004)
+"""Logarithms of the runs of a side; their standard deviation is 0.00316."""
+
+
+def record(
+    folder: Path, step_ms: float, gemm_us: float = 40, extra: str | None = None, clock_mhz: int = 1980, **fields: Any
+) -> Path:
+    """A run folder: five undisturbed steps, and two recorded ones with a gemm and a copy kernel each."""
+    events = []
+    for n in range(2):
+        at = n * 1000.0
+        events += [step(n, at, 900), kernel("gemm", at + 10, gemm_us), kernel("copy", at + 500, 20)]
+        events += [kernel(extra, at + 600, 5)] if extra else []
+    write_trace(folder / "torch/rank-0.trace.json", events)
+    rows = [f"0,{n},{n < 5},{n < 5},{step_ms / 1e3 * (1 if n < 5 else 2)},32" for n in range(7)]
+    metrics = folder / "torch/rank-0.step_metrics.csv"
+    metrics.write_text("\n".join(["rank,step,warmup,undisturbed,step_s,images", *rows]) + "\n")
+    samples = folder / "torch/rank-0.gpu_samples.csv"
+    lines = [f"0,0,{at},{clock_mhz},1600,300,50,0,0,90,0" for at in range(0, 2_000_000, 100_000)]
+    header = "rank,device,start_ns,sm_clock_mhz,memory_clock_mhz,power_w,temperature_c,clock_limits"
+    samples.write_text("\n".join([f"{header},memory_used_bytes,gpu_util_pct,processes", *lines]) + "\n")
+    files = [
+        ("torch/rank-0.trace.json", "chrome_trace", 0),
+        ("torch/rank-0.step_metrics.csv", "step_metrics", 0),
+        ("torch/rank-0.gpu_samples.csv", "gpu_samples", 0),
+    ]
+    return write_run(folder, files, **{"gpu_devices": GPU, "model": "m", "batch_size": 32, **fields})
+
+
+def side(root: Path, name: str, scale: float = 1.0, logs: Sequence[float] = LOGS, **fields: Any) -> list[Path]:
+    """Runs of a side; their steps take `scale` times 10 ms."""
+    return [
+        record(root / f"{name}-{i}", 10 * scale * math.exp(log), 40 * scale * math.exp(log), **fields)
+        for i, log in enumerate(logs)
+    ]
+
+
+@pytest.fixture(scope="module")
+def runs(own_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, analyze.Traces]:
+    root = tmp_path_factory.mktemp("sides")
+    sides = {
+        "before": side(root, "before"),
+        "again": side(root, "again", logs=[-x for x in LOGS]),
+        "slow": side(root, "slow", 1.03, extra="extra"),
+        "capped": side(root, "capped", 1.03, clock_mhz=1400),
+        "one": side(root, "one", 1.03, logs=[0.0]),
+    }
+    return {name: analyze.open(*folders) for name, folders in sides.items()}
+
+
+def rows(a: analyze.Traces, b: analyze.Traces, **options: Any) -> dict[str, dict[str, Any]]:
+    found = analyze.compare(a, b, **options).answer.dicts()
+    return {r.get("measure") or r["name"]: r for r in found}
+
+
+def test_slower_by_hand(runs: dict[str, analyze.Traces]) -> None:
+    # Both sides have the logarithms of LOGS: variance 0.00001, standard error sqrt(2 x 0.00001 / 5) = 0.002, 8 degrees
+    # of freedom, whose 97.5 % quantile is 2.306.
+    found = rows(runs["before"], runs["slow"])["step_time"]
+    assert (found["a"], found["b"]) == (pytest.approx(10), pytest.approx(10.3))
+    assert found["change_pct"] == pytest.approx(3, abs=1e-3) and found["verdict"] == "slower"
+    low, high = (100 * math.expm1(math.log(1.03) + sign * 2.306 * 0.002) for sign in (-1, 1))
+    assert (found["low_pct"], found["high_pct"]) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+    assert found["between_a_pct"] == pytest.approx(100 * math.sqrt(0.00001), rel=1e-3)
+    # The steps of a run take equally long.
+    assert found["within_a_pct"] == pytest.approx(0) and (found["runs_a"], found["runs_b"]) == (5, 5)
+
+
+def test_other_way_round_and_itself(runs: dict[str, analyze.Traces]) -> None:
+    measured = rows(runs["slow"], runs["before"])
+    assert measured["step_time"]["verdict"] == "faster" and measured["throughput"]["verdict"] == "faster"
+    # 32 images in 10 ms.
+    assert measured["throughput"]["b"] == pytest.approx(3200, rel=1e-4)
+    # The 90 % interval of equal sides is 0 +- 1.86 x 0.002 = 0.37 %.
+    assert rows(runs["before"], runs["again"])["step_time"]["verdict"] == "same"
+    assert rows(runs["before"], runs["again"], margin=0.3)["step_time"]["verdict"] == "cannot tell"
+
+
+def test_each_verdict_follows_from_the_rows_of_the_runs(runs: dict[str, analyze.Traces]) -> None:
+    """The formula of docs/compare.md, over the rows of --level run."""
+    of_runs = analyze.compare(runs["before"], runs["slow"], level="run").answer.dicts()
+    a, b = ([math.log(r["value"]) for r in of_runs if r["measure"] == "step_time" and r["side"] == s] for s in "AB")
+    found = rows(runs["before"], runs["slow"])["step_time"]
+    assert len(a) == len(b) == 5
+    assert found["change_pct"] == pytest.approx(100 * math.expm1(sum(b) / 5 - sum(a) / 5))
+
+
+def test_rows_of_kernels(runs: dict[str, analyze.Traces]) -> None:
+    found = rows(runs["before"], runs["slow"], level="kernel")
+    assert (found["gemm"]["verdict"], found["copy"]["verdict"]) == ("slower", "same")
+    assert found["extra"]["status"] == "added" and found["extra"]["verdict"] == "cannot tell"
+    # Two calls of 5 us in two steps; shares add up to the change of the whole.
+    assert found["extra"]["b_ns"] == 5000 and found["extra"]["low_pct"] is None
+    whole = sum(r["a_ns"] for r in found.values())
+    assert sum(r["share_pct"] for r in found.values()) == pytest.approx(
+        100 * (sum(r["b_ns"] for r in found.values()) - whole) / whole
+    )
+
+
+def test_conditions_hold_only_if_shown(runs: dict[str, analyze.Traces]) -> None:
+    # +3 %, interval +2.53 to +3.48 %.
+    def judged(condition: str, b: str = "slow", **options: Any) -> tuple[int, int]:
+        result = analyze.compare(runs["before"], runs[b], fail_if=condition, **options)
+        return len(result.failures), len(result.unsure)
+
+    assert judged("step_time > 2%") == judged("throughput < -2%") == (1, 0)
+    assert judged("step_time > 3%") == judged("step_time < 3%") == (0, 1)
+    assert judged("step_time > 4%") == judged("step_time < 0%") == (0, 0)
+    assert judged("step_time > 0.2 ms") == (1, 0) and judged("step_time > 0.4 ms") == (0, 0)
+    # 40 us of gemm: 1.2 us more.
+    assert judged("kernel:gemm > 1 us") == judged("kernel_time > 4%") == (1, 0)
+    # One run cannot tell; the means can, as if runs did not differ. Recorded steps take as long on both sides.
+    assert judged("step_time > 2%", "one") == (0, 1) and judged("kernel:gemm > 2%", "one", naive=True) == (1, 0)
+
+
+def test_machine_is_not_blamed_on_the_code(runs: dict[str, analyze.Traces]) -> None:
+    result = analyze.compare(runs["before"], runs["capped"], fail_if="step_time > 2%")
+    assert {r["verdict"] for r in result.answer.dicts() if r["measure"] == "step_time"} == {"cannot tell"}
+    assert not result.failures and "clock of the SMs differs: A 1,980 MHz, B 1,400 MHz" in result.unsure[0]
+
+
+def test_exit_codes(tmp_path: Path) -> None:
+    a, b = side(tmp_path, "a", logs=LOGS[:3]), side(tmp_path, "b", 1.05, logs=LOGS[:3])
+
+    def code(*options: str | Path) -> int:
+        return run_cli("compare", *options).returncode
+
+    shown = run_cli("compare", *a, "--with", *b, "--fail-if", "step_time > 2%")
+    assert shown.returncode == 1 and "failed: step_time > 2%: step_time changed by +5 %" in shown.stderr
+    assert code(*a, "--fail-if", "step_time > 10%", "--with", *b) == 0
+    assert code(a[0], b[0], "--fail-if", "step_time > 2%") == 3
+    assert code(a[0], b[0], "--fail-if", "step_time > 2%", "--unsure", "fail") == 1
+    assert code(a[0], b[0], "--fail-if", "step_time > 2%", "--unsure", "pass") == 0
+    one = run_cli("compare", a[0], b[0])
+    assert "one run cannot tell how runs differ" in one.stderr and "cannot tell" in one.stdout
+    for arguments, says in (
+        ([*a, *b], "the runs of B follow --with"),
+        ([a[0]], "not a folder of collect ab"),
+        ([a[0], "--with"], "--with: expected the runs of B"),
+        ([a[0], b[0], "--unsure", "maybe"], "--unsure maybe: must be pass or fail"),
+        ([a[0], b[0], "--margin", "-1"], "greater than or equal"),
+    ):
+        result = run_cli("compare", *arguments)
+        assert result.returncode == 2 and says in result.stderr, arguments
+
+
+def test_other_work_is_meaningless(tmp_path: Path) -> None:
+    a = record(tmp_path / "a", 10)
+    b = record(tmp_path / "b", 10, batch_size=64, driver_version="580.1")
+    result = run_cli("compare", a, b)
+    assert (result.returncode, complaints(result)) == (
+        2,
+        ["analyze: a verdict needs runs of the same work: batch_size: A 32, B 64; --despite batch_size compares them"],
+    )
+    notes = analyze.compare(a, b, despite="batch_size").notes
+    assert "differs: batch_size: A 32, B 64" in notes and "differs: driver_version: A unknown, B 580.1" in notes
+    with pytest.raises(InputError, match="--despite colour: must be one of gpu_name"):
+        analyze.compare(a, b, despite="colour")
+    # Rows of kernels are shown next to each other all the same.
+    assert analyze.compare(a, b, level="kernel").answer.dicts()
+
+
+def test_folder_of_collect_ab(tmp_path: Path) -> None:
+    side(tmp_path, "a", logs=LOGS[:2]), side(tmp_path, "b", logs=LOGS[:2])
+    cells = [
+        {"values": {"side": s, "repetition": n}, "status": status, "run": f"{s}-{n}"}
+        for s, n, status in (("a", 0, "done"), ("b", 0, "done"), ("b", 1, "failed"), ("a", 1, "done"))
+    ]
+    (tmp_path / "sweep.json").write_text(
+        json.dumps({"version": 1, "plan": "collect ab", "options": {}, "cells": cells})
+    )
+    found = run_cli("compare", tmp_path, "--level", "run", "--format", "csv")
+    listed = [(r["side"], r["run"]) for r in csv.DictReader(io.StringIO(found.stdout)) if r["measure"] == "step_time"]
+    assert listed == [("A", "a-0"), ("A", "a-1"), ("B", "b-0")]
+    # A run outside the folder is none.
+    cells[1]["run"] = "../b-0"
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells}))
+    assert "side b has no run that is done" in run_cli("compare", tmp_path).stderr
+
+
+# --- Steps ---
+
+
+def ms(*values: float) -> list[float]:
+    return [v * 1e6 for v in values]
+
+
+def test_steps_by_hand() -> None:
+    flat = [10.0, 10.1] * 10
+    assert warm_up(ms(15, 13, *flat)) == 2 and warm_up(ms(*flat)) == 0
+    # 20 steps, each 1 % longer: 19 % of the first, 17 % of the median.
+    said = trend(ms(*(10 + 0.1 * n for n in range(20))))
+    assert said == "steps get longer by 17 % from the first to the last" and trend(ms(*flat)) is None
+    assert two_kinds(ms(*[10.0, 10.1, 12.0] * 5)) == "two kinds of steps: 10 of 10.050 ms and 5 of 12.000 ms"
+    # Evenly spread, and one outlier, are one kind.
+    assert two_kinds(ms(*(10 + n / 10 for n in range(15)))) is None and two_kinds(ms(*flat, 30)) is None
+    ranks = [Step(rank, n, 10e6 if rank != 3 else 11e6) for rank in range(4) for n in range(3)]
+    assert unlike_rank(ranks) == "the mean step of rank 3 differs from the median of the ranks by +10 %"
+    assert unlike_rank(ranks[:9]) is None
+    notes = step_notes("A", {"x": ranks, "y": ranks})
+    assert notes == [f"A, run x: {unlike_rank(ranks)} (1 more runs like it)"]
