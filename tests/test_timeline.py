@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import pytest
 from support import SAMPLES, ask, opened
-from test_report import Opened, browser, hostile_run, needs_browser, page, serious
+from test_report import Opened, Pages, browser, needs_browser, pages, serious
 from test_serve import Server, serving
 from traces import kernel, launch, op, step, write_ranks, write_trace
 
@@ -22,7 +22,7 @@ from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.report.timeline import MOST, MOST_IN_FILE, Timeline
 
-assert browser  # a fixture
+assert browser and pages  # fixtures
 
 
 def timeline(path: Path) -> Timeline:
@@ -122,7 +122,15 @@ def test_find_counts_and_orders_hits(tmp_path: Path) -> None:
     found = timeline(write_trace(tmp_path / "a.json", linear(50)))
     # op3 is every seventh of 50 operators, from the fourth: 3, 10, ..., 45.
     assert [found.find("OP3", n)["start"] for n in (1, 2, 7)] == [30_000, 100_000, 450_000]
-    assert found.find("op3", 1)["hits"] == 7 and found.find("{run}' OR 1=1 --", 1) == {"hits": 0}
+    assert found.find("op3", 1)["hits"] == 7
+    assert found.find("{run}' OR 1=1 --", 1) == {"hits": 0}
+
+
+def test_find_by_kernel_family() -> None:
+    [gemms] = [r for r in ask(SAMPLES / "lm-compiled", "kernel-share", params={"group": "family"})
+               if r["family"] == "gemm"]  # fmt: skip
+    assert not any("gemm" in r["name"].lower() for r in ask(SAMPLES / "lm-compiled", "kernel-share"))
+    assert timeline(SAMPLES / "lm-compiled").find("GEMM", 1)["hits"] == gemms["calls"] > 0
 
 
 def test_empty_windows_and_recordings(tmp_path: Path) -> None:
@@ -157,23 +165,12 @@ def test_server_sends_windows(served: Server) -> None:
         assert said.status == 400 and sentence in said.text, query
 
 
-def test_server_marks_findings() -> None:
-    with serving(SAMPLES / "slow-loader", "--block", "full") as server:
-        found = {f["title"]: f for f in json.loads(server.ask("/timeline?findings=1").body)}
-        [advice] = [a for a in analyze.open(SAMPLES / "slow-loader").where(block="full").advise().dicts()
-                    if a["finding"] == "data-wait"]  # fmt: skip
-    mark = found[advice["title"]]
-    assert mark["dur"] == advice["end_ns"] - advice["start_ns"] and mark["query"] == advice["query"]
-
-
 # --- in a browser ---
 
 
 @needs_browser
-def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, tmp_path: Path) -> None:
-    file = tmp_path / "a.html"
-    page(file, SAMPLES / "lm-compiled")
-    shown = Opened(browser, file, width=1280)
+def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, pages: Pages) -> None:
+    shown = Opened(browser, pages("lm-compiled"), width=1280)
     at = shown.page.locator(".timeline")
     shown.page.wait_for_selector(".timeline[data-drawn]")
 
@@ -193,8 +190,17 @@ def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, tmp_pa
     for _ in range(60):
         shown.page.keyboard.press("+")
     assert window()[1] - window()[0] == pytest.approx(20)  # ns
-    shown.page.keyboard.press("0")
+    lanes.press("0")
     assert window() == pytest.approx(whole)
+
+    [advice, *_] = analyze.open(SAMPLES / "lm-compiled").advise().dicts()
+    link = shown.page.locator("a.moment").first
+    shown.page.locator("#finding-1 summary").click()
+    link.click()
+    low, high = window()
+    start, dur = (int(link.get_attribute(f"data-{name}") or 0) for name in ("start", "dur"))
+    assert low < start < start + dur < high and dur == advice["end_ns"] - advice["start_ns"]
+    assert at.locator("optgroup[label=findings] option").count() == shown.page.locator("a.moment").count()
 
     # Operators of compiled code have the names of their kernels.
     calls = [r["name"] for r in ask(SAMPLES / "lm-compiled", "ops") if r["place"] == "cpu"]
@@ -216,10 +222,8 @@ def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, tmp_pa
 
 
 @needs_browser
-def test_timeline_of_hostile_names_is_text(browser: Any, tmp_path: Path) -> None:
-    file = tmp_path / "a.html"
-    page(file, hostile_run(tmp_path))
-    shown = Opened(browser, file, width=375, scheme="dark")
+def test_timeline_of_hostile_names_is_text(browser: Any, pages: Pages) -> None:
+    shown = Opened(browser, pages("hostile"), width=375, scheme="dark")
     at = shown.page.locator(".timeline")
     at.locator("input[type=search]").fill("alert(1)")
     at.locator("input[type=search]").press("Enter")

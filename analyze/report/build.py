@@ -26,7 +26,7 @@ from analyze.render import visible
 from analyze.report.first_screen import Tile, quality, tiles
 from analyze.report.html_table import table
 from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line
-from analyze.report.timeline import COLORS, LINKED, PageTimeline, Timeline
+from analyze.report.timeline import COLORS, LINKED, Moment, PageTimeline, Timeline
 from analyze.shell import command
 from analyze.store.store import Store
 from analyze.summary import measures
@@ -248,6 +248,7 @@ class Report:
                     runs=[(cut(o.run_id, 120), f"{_saving(o)} ({o.saving_pct:.1f} %)") for o in same[a.finding]],
                     query=a.query,
                     link=self.links.query(a.query, params, run_id=a.run_id) if self.links else "",
+                    moment=self._moment(a),
                 )
             )
         return shown
@@ -255,14 +256,16 @@ class Report:
     def advice(self) -> tuple[list[PageFinding], str]:
         """Return the findings as they are shown, or the reason why there are none."""
         try:
-            findings = self.findings(self._advice, page_toml()["place"])
+            findings = self.findings(advise(self.engine), page_toml()["place"])
         except (InputError, MachineError) as e:
             return [], str(e).removeprefix("advise: ")
         return findings, "" if findings else "no finding could save 1 % of the time or more"
 
-    @cached_property
-    def _advice(self) -> Sequence[Advice]:
-        return advise(self.engine)
+    def _moment(self, advice: Advice) -> Moment | None:
+        """Return the longest stretch of a finding in the timeline. A GPU-only block has its own time."""
+        if self.timeline is None or advice.run_id != self.timed[0]["run_id"]:
+            return None
+        return self.timeline.moment(advice.rank, advice.device, advice.start_ns, advice.end_ns)
 
     @cached_property
     def timeline(self) -> Timeline | None:
@@ -270,18 +273,11 @@ class Report:
         timeline = Timeline(self.engine, self.timed[0]["run_id"]) if len(self.timed) == 1 else None
         return timeline or None
 
-    def timeline_findings(self) -> list[dict[str, Any]]:
-        """Return the moments of the findings in the timeline."""
-        if self.timeline is None:
-            return []
-        try:
-            # A GPU-only block has its own clock.
-            return self.timeline.findings(a for a in self._advice if a.run_id == self.timed[0]["run_id"])
-        except (InputError, MachineError):
-            return []
+    def page_timeline(self, findings: Sequence[PageFinding] = (), source: str = "") -> PageTimeline | None:
+        """Return the timeline of a page: with its events, or with the address that it requests them from.
 
-    def page_timeline(self, source: str = "") -> PageTimeline | None:
-        """Return the timeline of a page: with its events, or with the address that it requests them from."""
+        Of a long run, a page has the steps of the first finding.
+        """
         if self.timeline is None:
             return None
         command = self.command("timeline", {}, self.selection)
@@ -289,11 +285,9 @@ class Report:
         if source:
             link = self.links.query("timeline", {}) if self.links else ""
             return PageTimeline(given | {"source": source}, command, link)
-        findings = self.timeline_findings()
-        moment = next((f["start"] for f in findings), None)
-        events = self.timeline.in_file(moment)
+        events = self.timeline.in_file(next((f.moment.start for f in findings if f.moment), None))
         commands = {name: self.command(name, {}, self.selection) for name in LINKED}
-        return PageTimeline(given | {"events": events, "findings": findings, "commands": commands}, command)
+        return PageTimeline(given | {"events": events, "commands": commands}, command)
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Return the sentence about the location of a finding; empty if unknown."""
@@ -354,7 +348,7 @@ class Report:
             notes.append("One run in detail: add --where \"run_id = '...'\" to the command at the end of this page")
         return Page(
             title or self.title(), facts, checks, findings, advised, sections, lacking, notes,
-            self.page_command(), self.several, self.tiles(), timeline=self.page_timeline(),
+            self.page_command(), self.several, self.tiles(), timeline=self.page_timeline(findings),
         )  # fmt: skip
 
     def title(self) -> str:

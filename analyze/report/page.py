@@ -18,7 +18,7 @@ from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.first_screen import Tile
 from analyze.report.html_table import HtmlTable, Link
-from analyze.report.timeline import PageTimeline
+from analyze.report.timeline import Moment, PageTimeline
 from analyze.shell import command
 from analyze.summary import Change
 
@@ -125,6 +125,8 @@ class PageFinding:
     query: str = ""
     link: str = ""
     """Link to the page of its query."""
+    moment: Moment | None = None
+    """Where it is in the timeline of the page."""
 
 
 @dataclass

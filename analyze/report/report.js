@@ -162,6 +162,7 @@ function enliven(within) {
   if (given) config = JSON.parse(given.textContent);
   for (const place of within.querySelectorAll('.plot')) seen.observe(place);
   for (const place of within.querySelectorAll('.timeline')) startTimeline(place);
+  markFindings();
   for (const details of within.querySelectorAll('details.table')) {
     const table = details.querySelector('table');
     sortable(table);

@@ -1,9 +1,11 @@
 // Draws the timeline of a run: lanes of GPUs, streams and threads on one clock, in ns since the first event.
 // The events are in the page, or a server sends those of the window in view.
 const timelines = new Set();
+let findings = [], wantedMoment = null;
 const ROW = 15, GPU_ROW = 24, SAMPLES_ROW = 48, RULER = 48, HEAD = 18;
 const FLAG = 17;
-const KINDS = { op: 'operator', call: 'CUDA call', python: 'Python function', overhead: 'profiler', async: 'asynchronous range' };
+const KINDS = { op: 'operator', call: 'CUDA call', python: 'Python function', overhead: 'profiler', async: 'asynchronous range',
+  range: 'range', module: 'module' };
 const LOADED_AROUND = 0.5;  // of the window in view, on each side
 const FONT = '11px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif';
 const SAMPLED = { active: ['SM activity', '%', 'compute'], clock: ['SM clock', 'MHz', 'call'], power: ['power', 'W', 'idle'] };
@@ -48,6 +50,11 @@ class TimelineEvents {
 
   kind(row, i) { return this.names[row.n[i]][0]; }
   name(row, i) { return this.names[row.n[i]][1]; }
+  /** Return whether a name has a text, or is of this kernel family. */
+  has(n, wanted) {
+    const [kind, shown, exact] = this.names[n];
+    return (exact || shown).toLowerCase().includes(wanted) || kind === wanted && !KINDS[kind];
+  }
   count(row, i) { return row.count ? row.count[i] : 1; }
 
   /** Return the events of a lane that are open at a time, the outermost first. */
@@ -73,15 +80,11 @@ class Timeline {
     this.open = new Map();
     this.selected = null;
     this.search = { text: '', at: 0, hits: 0 };
-    this.findings = this.given.findings || [];
     this.pointers = new Map();
     if (this.given.events) this.show(this.given.events);
     this.controls();
     new ResizeObserver(() => this.draw()).observe(this.lanes);
     if (!this.events) this.load();
-    if (this.given.source) {
-      this.ask({ findings: 1 }).then(found => { this.findings = found; this.choices(); this.draw(); }).catch(() => {});
-    }
   }
 
   // --- data
@@ -105,6 +108,7 @@ class Timeline {
     data.lanes.forEach((lane, i) => this.open.set(i, ranks.size === 1));
     this.choices();
     this.legend();
+    if (wantedMoment) this.goTo(...wantedMoment);
   }
 
   legend() {
@@ -263,7 +267,7 @@ class Timeline {
     for (let i = above(row.ends, this.from); i < row.t.length && row.t[i] < this.to; i++) {
       const left = Math.max(this.gutter - 2, this.x(row.t[i])), right = Math.min(this.gutter + this.plot + 2, this.x(row.t[i] + row.d[i]));
       const wide = Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), [kind, name] = names[row.n[i]];
-      const found = wanted && name.toLowerCase().includes(wanted);
+      const found = wanted && this.events.has(row.n[i], wanted);
       const chosen = this.selected && this.selected.t === row.t[i] && this.selected.lane === row.lane
         && this.selected.depth === row.depth;
       pen.globalAlpha = wanted && !found ? 0.16 : wide < 3 ? 0.85 : 0.55;
@@ -379,7 +383,7 @@ class Timeline {
       free = at + 40;
     }
     let taken = -Infinity;
-    this.findings.map((finding, n) => [finding, n]).sort(([a], [b]) => a.start - b.start).forEach(([finding, n]) => {
+    for (const finding of [...findings].sort((a, b) => a.start - b.start)) {
       const left = this.x(finding.start), right = Math.max(left + 2, this.x(finding.start + finding.dur));
       const flag = finding.flag = Math.max(left, taken + FLAG);
       taken = flag;
@@ -396,8 +400,8 @@ class Timeline {
       pen.fillRect(flag, 18, FLAG - 2, 14);
       pen.globalAlpha = 1;
       pen.fillStyle = this.colour.paper;
-      pen.fillText(n + 1, flag + (n < 9 ? 4.5 : 1), 25.5);
-    });
+      pen.fillText(finding.number, flag + (finding.number < 10 ? 4.5 : 1), 25.5);
+    }
     pen.restore();
     pen.fillStyle = this.colour.rule;
     pen.fillRect(0, RULER - 1, wide, 1);
@@ -471,7 +475,7 @@ class Timeline {
 
   whole() { this.view(...(this.given.source ? this.events.span : [this.events.from, this.events.to])); }
 
-  show_moment(start, dur, lane) {
+  goTo(start, dur, lane) {
     const margin = Math.max(dur * 0.6, 2000);
     this.view(start - margin, start + dur + margin);
     const laid = this.layout().lanes.find(l => l.i === lane);
@@ -656,7 +660,7 @@ class Timeline {
       if (!found.hits) { this.say('not found'); this.draw(); return; }
       this.say(`${place.toLocaleString('en')} of ${found.hits.toLocaleString('en')}`);
       this.open.set(found.lane, true);
-      this.show_moment(found.start, found.dur, found.lane);
+      this.goTo(found.start, found.dur, found.lane);
       await this.load();
       const row = this.events.byLane[found.lane].rows.find(r => r.depth === found.depth);
       const i = row ? row.t.indexOf(found.start) : -1;
@@ -667,7 +671,7 @@ class Timeline {
   /** Find an event in the events of the page. */
   within(text, place) {
     const wanted = text.toLowerCase();
-    const has = this.events.names.map(([, shown, exact]) => (exact || shown).toLowerCase().includes(wanted));
+    const has = this.events.names.map((_, n) => this.events.has(n, wanted));
     const found = [];
     for (const row of this.events.rows) {
       row.n.forEach((n, i) => { if (has[n]) found.push({ lane: row.lane, depth: row.depth, start: row.t[i], dur: row.d[i] }); });
@@ -691,9 +695,9 @@ class Timeline {
     if (!events) return;
     list.replaceChildren(option('go to …'),
       option(this.given.source || events.from <= events.span[0] ? 'the whole run' : 'all that is in this file', () => this.whole()),
-      ...group('findings', this.findings.map((f, n) => option(`${n + 1}. ${f.title}`, () => this.show_moment(f.start, f.dur, f.lane)))),
+      ...group('findings', findings.map(f => option(`${f.number}. ${f.title}`, () => this.goTo(f.start, f.dur, f.lane)))),
       ...group('longest gaps', events.gaps.filter(([, start]) => this.given.source || start >= events.from && start < events.to).map(
-        ([lane, start, dur]) => option(`${timeText(dur)}, rank ${events.lanes[lane].rank} ${events.lanes[lane].label}`, () => this.show_moment(start, dur, lane)))),
+        ([lane, start, dur]) => option(`${timeText(dur)}, rank ${events.lanes[lane].rank} ${events.lanes[lane].label}`, () => this.goTo(start, dur, lane)))),
       ...group('steps', events.steps.slice(0, 100).map(([number, start, dur]) => option(`step ${number}`, () => this.view(start - dur * 0.02, start + dur * 1.02)))));
   }
 
@@ -729,7 +733,7 @@ class Timeline {
     canvas.addEventListener('pointerleave', () => { tip.hidden = true; });
     canvas.addEventListener('dblclick', event => {
       const found = this.at(...this.point(event));
-      if (found) this.show_moment(found.t, found.d, found.lane);
+      if (found) this.goTo(found.t, found.d, found.lane);
     });
   }
 
@@ -740,7 +744,7 @@ class Timeline {
       '-': () => this.zoom(1 / 0.6), a: () => this.pan(-0.2), d: () => this.pan(0.2), ArrowLeft: () => this.pan(-0.2),
       ArrowRight: () => this.pan(0.2), 0: () => this.whole(), Home: () => this.whole(), '.': () => this.beside(1),
       ',': () => this.beside(-1), Escape: () => this.choose(null),
-      f: () => this.selected && this.show_moment(this.selected.t, this.selected.d, this.selected.lane),
+      f: () => this.selected && this.goTo(this.selected.t, this.selected.d, this.selected.lane),
     };
     const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
     if (!act) return;
@@ -820,12 +824,12 @@ class Timeline {
 
   /** Return the finding whose mark in the ruler is at a point. */
   marked(x, y) {
-    return y < RULER && x > this.gutter ? this.findings.find(f => x >= f.flag && x < f.flag + FLAG) : undefined;
+    return y < RULER && x > this.gutter ? findings.find(f => x >= f.flag && x < f.flag + FLAG) : undefined;
   }
 
   press(x, y) {
     const finding = this.marked(x, y);
-    if (finding) { this.show_moment(finding.start, finding.dur, finding.lane); this.say(finding.title); return; }
+    if (finding) { this.goTo(finding.start, finding.dur, finding.lane); this.say(finding.title); return; }
     if (x < this.gutter && y > RULER) {
       const down = y - RULER + this.lanes.scrollTop;
       const laid = this.laid.find(l => l.lane && l.lane.rows > 1 && down >= l.y && down < l.y + l.height);
@@ -836,4 +840,21 @@ class Timeline {
 }
 
 function startTimeline(place) { timelines.add(new Timeline(place)); }
+
+/** Read where the findings of the page are, which a server sends apart. */
+function markFindings() {
+  findings = [...document.querySelectorAll('a.moment')].map(link => ({
+    number: Number(link.closest('li').id.replace('finding-', '')), title: link.closest('li').querySelector('h3').firstChild.textContent.trim(),
+    lane: Number(link.dataset.lane), start: Number(link.dataset.start), dur: Number(link.dataset.dur),
+  }));
+  for (const timeline of timelines) { timeline.choices(); timeline.draw(); }
+}
+
+addEventListener('click', event => {
+  const link = event.target.closest && event.target.closest('a.moment');
+  if (!link) return;
+  wantedMoment = [Number(link.dataset.start), Number(link.dataset.dur), Number(link.dataset.lane)];
+  for (const timeline of timelines) if (timeline.events) timeline.goTo(...wantedMoment);
+});
+
 function redrawTimelines() { for (const timeline of timelines) timeline.drawNow(); }

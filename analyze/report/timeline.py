@@ -16,7 +16,6 @@ from analyze.plots.figure import FAMILIES, MEANINGS, cut
 from analyze.query.literals import of_run, text_literal
 
 if TYPE_CHECKING:
-    from analyze.advise import Advice
     from analyze.query.engine import Engine
 
 MOST = 20_000
@@ -112,7 +111,11 @@ ORDER BY 1, 2, 3
 _FIND = """
 WITH found AS (
     SELECT 'work' AS source, rank, device::BIGINT AS a, stream AS b, 0 AS depth, start_ns, dur_ns, name
-    FROM gpu_work WHERE {run} AND contains(lower(name), lower({text}))
+    FROM gpu_work
+    WHERE {run} AND (
+        contains(lower(name), lower({text}))
+        OR kind = 'kernel' AND name IN (SELECT name FROM kernel_names WHERE {run} AND family = lower({text}))
+    )
     UNION ALL
     SELECT 'cpu', rank, pid, tid, CASE WHEN kind = 'async' THEN -1 ELSE depth END, start_ns, dur_ns, name
     FROM call_tree WHERE {run} AND contains(lower(name), lower({text}))
@@ -133,7 +136,7 @@ class PageTimeline:
     """The timeline of a page."""
 
     given: Mapping[str, Any]
-    """What its script reads: events and findings, or `source`, which sends them."""
+    """What its script reads: the events, or `source`, which sends them."""
     command: str
     """The same as a table."""
     link: str = ""
@@ -152,6 +155,14 @@ class PageTimeline:
         start, end, whole = (f"{ns / 1e6:,.3f}" for ns in (events["from"], events["to"], events["span"][1]))
         merged = ", short events merged" if events["cell"] else ""
         return f"{start} to {end} ms of {whole} ms{merged}. analyze serve shows the whole run."
+
+
+class Moment(NamedTuple):
+    """A stretch of time in a lane, in ns since the first event."""
+
+    lane: int
+    start: int
+    dur: int
 
 
 class Lane(NamedTuple):
@@ -356,7 +367,10 @@ class Timeline:
         return [] if len(rows) > 500 else [(number, start - self._zero, dur, rank) for number, start, dur, rank in rows]
 
     def find(self, text: str, place: int) -> dict[str, Any]:
-        """Return an event whose name contains a text, in the order of their starts from 1, and how many there are."""
+        """Return an event whose name has a text or whose kernel family it is, and how many there are.
+
+        `place`: in the order of their starts, from 1.
+        """
         rows = self._rows(_FIND, text=text_literal(text).replace("{", "{{").replace("}", "}}"), place=place)
         if not rows:
             return {"hits": 0}
@@ -367,16 +381,12 @@ class Timeline:
             "hits": hits, "lane": lane, "depth": max(depth, 0), "start": start - self._zero, "dur": dur, "name": shown
         }  # fmt: skip
 
-    def findings(self, advice: Iterable[Advice]) -> list[dict[str, Any]]:
-        """Return the moments of findings."""
-        found = []
-        for a in advice:
-            lane = self._lanes.get(("state", a.rank, a.device, None))
-            if lane is not None and a.start_ns is not None and a.end_ns is not None:
-                start = a.start_ns - self._zero
-                found.append({"title": a.title, "query": a.query, "lane": lane[0], "start": start,
-                              "dur": a.end_ns - a.start_ns})  # fmt: skip
-        return found
+    def moment(self, rank: int, device: int | None, start_ns: int | None, end_ns: int | None) -> Moment | None:
+        """Return where a stretch of time of a GPU is drawn. Times are on the clock of the recording."""
+        lane = self._lanes.get(("state", rank, device, None))
+        if lane is None or start_ns is None or end_ns is None:
+            return None
+        return Moment(lane[0], start_ns - self._zero, end_ns - start_ns)
 
     def in_file(self, around_ns: int | None = None) -> dict[str, Any]:
         """Return the events for a report: of the whole run if they are few, else of two steps or of one.

@@ -184,7 +184,7 @@ class Site:
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
             if name == "timeline":
                 source = address("/timeline", PageSelection.of(given).pairs())
-                return self._fill("timeline", t=report.page_timeline(source))
+                return self._fill("timeline", t=report.page_timeline(source=source))
             declarations = {f"{s['id']}.{n}": p for s in report.sections() for n, p in enumerate(s["part"])}
             if name not in declarations:
                 raise InputError(f"the page has no part {cut(name, 60)!r}")
@@ -194,13 +194,11 @@ class Site:
             return self._article(part, name.replace(".", "-"))
 
     def timeline(self, given: Mapping[str, str]) -> str:
-        """Events of the timeline of a run as JSON: of a window, an event that a text finds, or the findings."""
+        """Events of the timeline of a run as JSON: of a window, or an event that a text finds."""
         with self._reports.lend(PageSelection.of(given)) as report:
             if report.timeline is None:
                 raise InputError("only one run with timed events has a timeline")
-            if "findings" in given:
-                answer: Any = report.timeline_findings()
-            elif text := given.get("find"):
+            if text := given.get("find"):
                 answer = report.timeline.find(text, _whole(given, "place") or 1)
             else:
                 window = _whole(given, "from_ns"), _whole(given, "to_ns")
