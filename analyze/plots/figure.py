@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyze.errors import InputError
 from analyze.query.query_files import ResultColumn
 from analyze.render import visible
+from analyze.render.texts import balanced
 from analyze.render.units import PLAIN_UNITS, SCALES, finite
 from schemas.kernel_rules import classify
 
@@ -222,7 +223,7 @@ def short(name: str, length: int = 52) -> str:
     """Return a kernel or operator name for an axis: its short name if it is long, without its middle if needed."""
     if len(name) > length and "(" in name + "<":
         name = classify(name[:4096]).short_name if "(" in name or "<" in name else name
-    return cut(name, length)
+    return balanced(cut(name, length), name)
 
 
 def family(name: str) -> str:

@@ -28,6 +28,12 @@ _WORTH = 4
 _MARK = 6
 """Most cells for the number of a text (`~12`)."""
 _INDENT = re.compile(r" *")
+# Not those of `->` and of operators such as <<.
+_BRACKET = re.compile(r"->|operator *(?:<=>|<<=?|>>=?|[<>]=?)|([<(\[{])|([>)\]}])")
+_CUTS = re.compile(f"{CUT}+")
+_OPENS = {">": "<", ")": "(", "]": "[", "}": "{"}
+_NAME = 4096
+"""Characters up to which brackets of a name are looked at."""
 # Input shapes end with those of scalars, which are empty.
 _NO_SHAPES = re.compile(r"(?<!, \[\])(?<=\]), \[\](?:, \[\])*\]$")
 
@@ -85,6 +91,59 @@ def middle(text: str, cells: int) -> str:
     return head + CUT + _tail(text, cells - 1 - width(head))
 
 
+def middle_of_name(name: str, cells: int) -> str:
+    """Return a name with parts removed to fit a width, so that every bracket keeps its partner."""
+    if width(name) <= cells:
+        return name
+    room = cells - 2
+    if room >= _WORTH * 2 and (opens := _opens_at(name)):
+        # Template arguments at the end get at least half of the room, call arguments a quarter.
+        head, inner = name[:opens], name[opens + 1 : -1]
+        of_inner = min(width(inner), max(room - width(head), room // (4 if name[-1] == ")" else 2)))
+        shorter = middle_of_name(head, room - of_inner), middle_of_name(inner, of_inner)
+        return shorter[0] + name[opens] + shorter[1] + name[-1]
+    return balanced(middle(name, cells), name)
+
+
+def balanced(text: str, name: str) -> str:
+    """Return a shortened name with an ellipsis for each bracket whose partner was removed."""
+    wrong = _without_partner(text)
+    if not wrong or (len(name) <= _NAME and _without_partner(name)):
+        return text
+    return _CUTS.sub(CUT, "".join(CUT if at in wrong else char for at, char in enumerate(text)))
+
+
+def _without_partner(text: str) -> set[int]:
+    """Return where brackets are that have no partner."""
+    opened: list[int] = []
+    wrong = set()
+    for found in _BRACKET.finditer(text):
+        if found[1]:
+            opened.append(found.start())
+        elif found[2]:
+            partner = _OPENS[found[2]]
+            if partner not in (text[at] for at in opened):
+                wrong.add(found.start())
+                continue
+            while text[at := opened.pop()] != partner:
+                wrong.add(at)
+    return wrong | {*opened}
+
+
+def _opens_at(name: str) -> int:
+    """Return where the bracket opens that the last character closes; 0 if there is none."""
+    if not name or name[-1] not in _OPENS or len(name) > _NAME:
+        return 0
+    opened: list[int] = []
+    at = 0
+    for found in _BRACKET.finditer(name):
+        if found[1]:
+            opened.append(found.start())
+        elif found[2]:
+            at = opened.pop() if opened else 0
+    return at if name[at] == _OPENS[name[-1]] else 0
+
+
 def wrapped(text: str, cells: int) -> list[str]:
     """Return the text as lines of at most `cells`, broken at spaces if possible."""
     lines: list[str] = []
@@ -118,12 +177,27 @@ def _short(text: str) -> str:
     if text.startswith("[["):
         return _NO_SHAPES.sub(f", {CUT}]", text)
     indent = _INDENT.match(text)[0]  # type: ignore[index]
-    parts = text[len(indent) :].split(BETWEEN)
+    parts = _names(text[len(indent) :])
     if not any(map(_CPP.match, parts)):
         return text
     from schemas.kernel_rules import classify
 
     return indent + BETWEEN.join(classify(part).short_name if _CPP.match(part) else part for part in parts)
+
+
+def _names(path: str) -> list[str]:
+    """Return the names of a path. `> >` in a C++ name separates none."""
+    names: list[str] = []
+    opened = 0
+    for part in path.split(BETWEEN):
+        if opened > 0:
+            names[-1] += BETWEEN + part
+            opened -= 1
+        else:
+            names.append(part)
+            opened = 0
+        opened += part.count("<") - part.count(">") + part.count("->")
+    return names
 
 
 def _cut(text: str, cells: int) -> str:
@@ -134,13 +208,13 @@ def _cut(text: str, cells: int) -> str:
     if indent:
         kept = min(indent, cells // 2)
         return " " * kept + _cut(text[indent:], cells - kept)
-    first, *rest = text.split(BETWEEN)
+    first, *rest = _names(text)
     for start in range(1, len(rest)):
         for head in (first + BETWEEN, ""):
             shorter = BETWEEN.join([head + CUT, *rest[start:]])
             if width(shorter) <= cells:
                 return shorter
-    return middle(text, cells)
+    return middle_of_name(text, cells)
 
 
 def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
@@ -166,7 +240,7 @@ def fitted(values: Iterable[str], cells: int) -> dict[str, str]:
     numbers: Counter[str] = Counter()
     for v in long:
         while v not in shown:
-            alone = middle(short[v], max(1, cells - _MARK))
+            alone = middle_of_name(short[v], max(1, cells - _MARK))
             numbers[alone] += 1
             text = _numbered(short[v], numbers[alone], cells)
             if text not in taken:
@@ -192,13 +266,13 @@ def _differences(alike: Sequence[str], source: dict[str, str], short: dict[str, 
     for value, text in zip(alike, texts, strict=True):
         # With two characters around it, for context.
         different = _head(text[max(0, start - 2) : len(text) - max(0, end - 2)], cells // 2)
-        found[value] = _head(short[value], cells - width(different) - 1) + CUT + different
+        found[value] = balanced(_head(short[value], cells - width(different) - 1) + CUT + different, value)
     return found
 
 
 def _numbered(text: str, number: int, cells: int) -> str:
     mark = f"~{number}"
-    return middle(text, max(1, cells - len(mark))) + mark
+    return middle_of_name(text, max(1, cells - len(mark))) + mark
 
 
 def _alike_up_to(texts: Collection[str]) -> int:
