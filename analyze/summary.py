@@ -25,8 +25,6 @@ class Measure(NamedTuple):
     """What it is over, and what else is known."""
     query: str
     """The query that shows more."""
-    more_is: str = ""
-    """better, worse, or empty for neither."""
     parts: tuple[tuple[str, float], ...] = ()
     """Names and shares in %, which add up to 100."""
 
@@ -36,46 +34,9 @@ class Measure(NamedTuple):
         return percent(self.value) if self.unit == "%" else quantity(self.value, self.unit)
 
 
-class Change(NamedTuple):
-    """A figure of two recordings; None for one that does not have it."""
-
-    name: str
-    a: Measure | None
-    b: Measure | None
-
-    @property
-    def text(self) -> str:
-        """B against A: in % of A, or the difference of shares in percentage points."""
-        if self.a is None or self.b is None or self.a.unit != self.b.unit:
-            return ""
-        difference = self.b.value - self.a.value
-        if self.a.unit == "%":
-            return f"{difference:+.1f} points"
-        if self.a.unit == "index":
-            return f"{difference:+.0f}" if difference else ""
-        return f"{100 * difference / self.a.value:+.1f} %" if self.a.value else ""
-
-    @property
-    def detail(self) -> str:
-        """What the figures are over."""
-        a, b = (m.detail if m else "" for m in (self.a, self.b))
-        return a if a == b else "; ".join(f"{side}: {said}" for side, said in (("A", a), ("B", b)) if said)
-
-    @property
-    def verdict(self) -> str:
-        """better, worse, or empty for neither."""
-        if self.a is None or self.b is None or not self.text or not self.a.more_is:
-            return ""
-        more = self.b.value - self.a.value
-        return "" if abs(more) < 0.005 * abs(self.a.value) else self.a.more_is if more > 0 else _OTHER[self.a.more_is]
-
-
 def percent(value: float) -> str:
     """Return a share: two significant digits below 1 %."""
     return quantity(value, "%") if value >= 1 or value == 0 else f"{value:.2g} %"
-
-
-_OTHER = {"better": "worse", "worse": "better"}
 
 
 def measures(row: Mapping[str, Any]) -> list[Measure]:
@@ -87,20 +48,14 @@ def measures(row: Mapping[str, Any]) -> list[Measure]:
     return found
 
 
-def changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Change]:
-    """Return the figures of two recordings next to each other."""
-    before, after = ({m.name: m for m in measures(row)} for row in (a, b))
-    return [Change(name, before.get(name), after.get(name)) for name in {**before, **after}]
-
-
 def _time(row: Mapping[str, Any]) -> list[Measure]:
     recorded, undisturbed = row["avg_step_ns"], row["undisturbed_step_ns"]
     if undisturbed is not None:
         detail = "without the profiler" + (f"; {quantity(recorded, 'ns')} recorded" if recorded is not None else "")
-        return [Measure("step time", undisturbed, "ns", detail, "steps", "worse")]
+        return [Measure("step time", undisturbed, "ns", detail, "steps")]
     if recorded is not None:
         steps = f"mean of {row['steps']} recorded step{'s' if row['steps'] != 1 else ''}"
-        return [Measure("step time", recorded, "ns", steps, "steps", "worse")]
+        return [Measure("step time", recorded, "ns", steps, "steps")]
     if row["span_ns"] is not None:
         return [Measure("recording", row["span_ns"], "ns", "no training steps", "breakdown" if row["gpus"] else "ops")]
     return []
@@ -114,7 +69,7 @@ def _gpu(row: Mapping[str, Any]) -> list[Measure]:
     detail = f"of {over}" + (f", mean of {row['gpus']} GPUs" if row["gpus"] > 1 else "")
     if row["undisturbed_idle_pct"] is not None:
         detail += f"; idle without the profiler: {percent(row['undisturbed_idle_pct'])}"
-    return [Measure("GPU busy", 100 - row["idle_pct"], "%", detail, "breakdown", "better", parts)]
+    return [Measure("GPU busy", 100 - row["idle_pct"], "%", detail, "breakdown", parts)]
 
 
 def _rates(row: Mapping[str, Any]) -> list[Measure]:
@@ -122,14 +77,14 @@ def _rates(row: Mapping[str, Any]) -> list[Measure]:
     undisturbed, recorded = row["undisturbed_mfu_pct"], row["mfu_pct"]
     if undisturbed is not None:
         detail = f"without the profiler; {percent(recorded)} recorded"
-        found.append(Measure("MFU", undisturbed, "%", detail, "mfu", "better"))
+        found.append(Measure("MFU", undisturbed, "%", detail, "mfu"))
     elif recorded is not None:
-        found.append(Measure("MFU", recorded, "%", "of recorded steps", "mfu", "better"))
+        found.append(Measure("MFU", recorded, "%", "of recorded steps", "mfu"))
     if row["images_per_s"] is not None:
-        found.append(Measure("throughput", row["images_per_s"], "images/s", "all ranks", "steps", "better"))
+        found.append(Measure("throughput", row["images_per_s"], "images/s", "all ranks", "steps"))
     for kind in ("prefill", "decode"):
         if (rate := row[f"{kind}_tokens_per_s"]) is not None:
-            found.append(Measure(kind, rate, "tokens/s", "of a rank", "serving", "better"))
+            found.append(Measure(kind, rate, "tokens/s", "of a rank", "serving"))
     return found
 
 
@@ -137,9 +92,9 @@ def _memory(row: Mapping[str, Any]) -> list[Measure]:
     allocated, reserved = row["peak_bytes"], row["peak_reserved_bytes"]
     if allocated is not None:
         detail = "allocated on a GPU" + (f"; {quantity(reserved, 'B')} reserved" if reserved is not None else "")
-        return [Measure("peak memory", allocated, "B", detail, "memory-peak", "worse")]
+        return [Measure("peak memory", allocated, "B", detail, "memory-peak")]
     if reserved is not None:
-        return [Measure("peak memory", reserved, "B", "reserved on a GPU", "memory-peak", "worse")]
+        return [Measure("peak memory", reserved, "B", "reserved on a GPU", "memory-peak")]
     if row["peak_cpu_bytes"] is not None and row["gpus"] is None:
-        return [Measure("peak memory", row["peak_cpu_bytes"], "B", "allocated on the CPU", "memory-peak", "worse")]
+        return [Measure("peak memory", row["peak_cpu_bytes"], "B", "allocated on the CPU", "memory-peak")]
     return []

@@ -176,7 +176,9 @@ def test_report_of_a_comparison(tmp_path: Path) -> None:
     result = run_cli("report", a, "--compare", b, "-o", tmp_path / "a.html")
     assert result.returncode == 0, result.stderr
     text = words((tmp_path / "a.html").read_text())
-    assert "GPUs differ: A 1, B 2" in text and "batch size A: 32; B: 16" in text
+    assert "differs: gpus: A 1, B 2" in text and "batch size A: 32; B: 16" in text
+    # The steps of `summary`: 27.171 / 14.886 ms. One run a side cannot tell.
+    assert "step time 14.9 ms 27.2 ms +82.5 % cannot tell" in text
     [(change,)] = [
         (r["change_ns"],)
         for r in analyze.compare(a, b, level="family").answer.dicts()

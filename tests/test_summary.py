@@ -13,7 +13,7 @@ from traces import event, kernel, launch, op, step, write_ranks, write_trace
 import analyze
 from analyze.query.query_files import find
 from analyze.report.first_screen import quality
-from analyze.summary import changes, measures
+from analyze.summary import measures
 
 SUMMARY_COLUMNS = [c.name for c in find("summary").columns]
 
@@ -87,17 +87,6 @@ def test_measures_are_those_that_are_known() -> None:
     }  # fmt: skip
     assert found["step time"].detail == "without the profiler; 10 ms recorded"
     assert found["GPU busy"].parts == (("compute", 60.0), ("exposed communication", 30.0), ("idle", 10.0))
-
-
-def test_changes_of_two_recordings() -> None:
-    a = dict.fromkeys(SUMMARY_COLUMNS) | {"ranks": 1, "avg_step_ns": 10_000_000, "steps": 2, "mfu_pct": 20.0}
-    b = a | {"avg_step_ns": 12_000_000, "mfu_pct": 25.0, "ranks": 2, "peak_bytes": 1 << 20}
-    found = {c.name: c for c in changes(a, b)}
-    # 12 / 10; 25 - 20; 2 - 1; only B knows its memory.
-    assert {name: (c.text, c.verdict) for name, c in found.items()} == {
-        "step time": ("+20.0 %", "worse"), "MFU": ("+5.0 points", "better"), "ranks": ("+1", ""),
-        "peak memory": ("", ""),
-    }  # fmt: skip
 
 
 def test_quality_lists_only_what_is_not_ok() -> None:

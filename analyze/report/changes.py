@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze import summary
 from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
 from analyze.report.build import Report, draw, page_toml
-from analyze.report.first_screen import quality
+from analyze.report.first_screen import ComparedFigure, compared, quality
 from analyze.report.html_table import table
 from analyze.report.page import Page, Part, Section
 from analyze.shell import command
-from analyze.summary import Change
 
 
 def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
     """Return the page that compares two reports."""
-    sections, notes, lacking = [Section("changes", "What changed")], [], []
+    figures, notes = figures_of_both(before, after)
+    sections, lacking = [Section("changes", "What changed")], []
     declarations = declared_changes()
     for done, c in enumerate(declarations):
         before.progress(done, len(declarations), f"compare {c['level']}")
@@ -37,7 +36,7 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
     words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
     return Page(
         title or both, facts, quality(checks), [], "", sections, lacking, notes, visible(command(words)),
-        before.several, changes=figures_of_both(before, after),
+        before.several, changes=figures,
     )  # fmt: skip
 
 
@@ -68,10 +67,13 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
     return part, list(result.notes)
 
 
-def figures_of_both(before: Report, after: Report) -> list[Change]:
-    """Return the main figures of both recordings; none if one of them is several runs."""
-    a, b = before.summary(), after.summary()
-    return summary.changes(a, b) if a and b else []
+def figures_of_both(before: Report, after: Report) -> tuple[list[ComparedFigure], list[str]]:
+    """Return the main figures of both recordings, with verdicts, and notes about them."""
+    from analyze.comparison import compare
+
+    # A page shows also what is not comparable: the notes say what differs.
+    result = compare(before.engine, after.engine, level="measure", naive=True)
+    return compared(Rows.of(result.answer).dicts()), list(result.notes)
 
 
 def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from analyze.plots.figure import MEANINGS
+from analyze.plots.figure import MEANINGS, label, quantity
 from analyze.summary import Measure, percent
 
 
@@ -28,6 +28,35 @@ class Tile(NamedTuple):
     detail: str
     link: str
     shares: list[Share]
+
+
+class ComparedFigure(NamedTuple):
+    """A figure of two recordings: a row of `compare` at level measure."""
+
+    name: str
+    a: str
+    b: str
+    change: str
+    interval: str
+    verdict: str
+    mark: str
+    """worse, better, or empty for neither."""
+
+
+def compared(rows: Iterable[Mapping[str, Any]]) -> list[ComparedFigure]:
+    """Return the figures of two recordings from the rows of `compare`."""
+    return [
+        ComparedFigure(
+            label(r["measure"]),
+            quantity(r["a"], r["unit"]),
+            quantity(r["b"], r["unit"]),
+            "" if r["change_pct"] is None else f"{r['change_pct']:+.1f} %",
+            "" if r["low_pct"] is None else f"{r['low_pct']:+.1f} to {r['high_pct']:+.1f} %",
+            r["verdict"],
+            {"slower": "worse", "faster": "better"}.get(r["verdict"], ""),
+        )
+        for r in rows
+    ]
 
 
 def tiles(measures: Iterable[Measure], link: Callable[[str], str] | None) -> list[Tile]:

@@ -16,11 +16,10 @@ from analyze.plots.figure import DARK, LIGHT, Figure, Rows
 from analyze.query.query_files import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
-from analyze.report.first_screen import Tile
+from analyze.report.first_screen import ComparedFigure, Tile
 from analyze.report.html_table import HtmlTable, Link
 from analyze.report.timeline import Moment, PageTimeline
 from analyze.shell import command
-from analyze.summary import Change
 
 _HERE = Path(__file__).parent
 
@@ -148,7 +147,7 @@ class Page:
     several: bool
     tiles: list[Tile] = field(default_factory=list)
     """The main figures of one recording."""
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ComparedFigure] = field(default_factory=list)
     """The main figures of two recordings."""
     about: str = ""
     study: list[tuple[str, str]] = field(default_factory=list)

@@ -176,7 +176,7 @@ class Site:
         name = given["part"]
         with self._reports.lend(PageSelection.of(given)) as report:
             if name == "figures":
-                return self._fill("figures", tiles=report.tiles(), changes=[])
+                return self._fill("figures", tiles=report.tiles(), changes=[], notes=[])
             if name == "checks":
                 return self._fill("checks", quality=quality(report.checks()))
             if name == "advice":
@@ -338,7 +338,8 @@ class Site:
         a, b = PageSelection(given.get("a", "")), PageSelection(given.get("b", ""))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
             if given["part"] == "figures":
-                return self._fill("figures", tiles=[], changes=figures_of_both(one, other))
+                changes, notes = figures_of_both(one, other)
+                return self._fill("figures", tiles=[], changes=changes, notes=notes)
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:

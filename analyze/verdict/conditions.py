@@ -146,6 +146,7 @@ class Condition(NamedTuple):
             "step_time": "training steps",
             "op_time": "operators",
             "throughput": "number of images",
+            "mfu": "MFU",
             "gpu_busy": "GPU work",
             "exposed_comm": "GPU work",
             "idle": "GPU work",

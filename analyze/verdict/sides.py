@@ -81,6 +81,7 @@ def _column(name: str, undisturbed: str | None = None, of: Callable[[float], flo
 MEASURES = (
     Measure("step_time", "ms", _column("avg_step_ns", "undisturbed_step_ns", lambda ns: ns / 1e6), "slower", "faster"),
     Measure("throughput", "images/s", _column("images_per_s"), "faster", "slower"),
+    Measure("mfu", "%", _column("mfu_pct", "undisturbed_mfu_pct")),
     Measure("gpu_busy", "%", _column("idle_pct", "undisturbed_idle_pct", lambda pct: 100 - pct)),
     Measure("exposed_comm", "%", _column("exposed_comm_pct")),
     Measure("idle", "%", _column("idle_pct", "undisturbed_idle_pct")),
