@@ -122,7 +122,7 @@ def sources(page: str) -> list[str]:
 def test_pages_of_runs(server: Server) -> None:
     front = server.ask("/").text
     assert "3 runs: resnet18" in words(front) and len(front) < 20_000
-    assert [s.split("part=")[1] for s in sources(front)][:3] == ["runs.0", "checks", "advice"]
+    assert [s.split("part=")[1] for s in sources(front)][:4] == ["runs.0", "runs.1", "checks", "advice"]
     listed = server.ask("/run?part=runs.0").text
     for run in (ONE, DDP):
         assert f'href="/run?run={run}"' in listed
