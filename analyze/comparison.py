@@ -19,6 +19,7 @@ from analyze.query.query_files import ResultColumn
 from analyze.query.result import row_result
 from analyze.verdict.comparability import Comparability, comparability
 from analyze.verdict.conditions import Condition
+from analyze.verdict.explanation import Explanation, explanation, part_changes
 from analyze.verdict.sides import LEVELS, MEASURES, Key, Level, Side, Sides, Sums, mean_steps, open_sides
 from analyze.verdict.statistics import (
     CANNOT_TELL,
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 TIMES = ("gpu", "cpu")
 """Which time a comparison is about."""
-OF_RUNS = ("measure", "run")
-"""Levels of the runs as a whole: a row is a measure, or a measure of a run."""
+OF_RUNS = ("measure", "run", "step")
+"""Levels of the runs as a whole: a row is a measure, a measure of a run, or a part of the step."""
 ALL_LEVELS = (*OF_RUNS, *LEVELS)
 
 _INTERVAL = (
@@ -88,8 +89,8 @@ def compare(
 ) -> Comparison:
     """Compare the runs in `a` with those in `b`.
 
-    `level`: measure, run, kernel, family, op, module or phase. `time`: gpu or cpu (op and phase). `per_step`: divide by
-    the steps of each run; by default if all say how many they hold. `tolerance`: change in % of A's time up to which a
+    `level`: measure, run, step, kernel, family, op, module or phase. `time`: gpu or cpu (op and phase). `per_step`:
+    divide by the steps of each run; by default if all say how many they hold. `tolerance`: change in % of A's time up to which a
     row with as many calls is `same`. `margin`: change in % up to which the verdict is `same`. `fail_if`: conditions,
     see `Condition.parse`; `naive` compares the means, as if runs did not differ. `despite`: what may differ, though it
     makes a verdict meaningless. `flame`: a file for the operators' stacks with their times on both sides, as of
@@ -113,6 +114,11 @@ def compare(
         notes += steps_of(sides)
     elif level == "run":
         answer = row_result(_RUN_COLUMNS, run_rows(sides), "compare", sort, limit)
+    elif level == "step":
+        explained = explanation(sides)
+        rows = step_rows(sides, explained, margin, found)
+        answer = row_result(_step_columns(sides.repeated), rows, "compare", sort, limit)
+        notes += explained.notes
     else:
         sums = [s.sums(LEVELS[level], time) for s in sides]
         rows = _rows(LEVELS[level], sides, sums, divided, tolerance, margin, found)
@@ -241,6 +247,37 @@ def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
         for row in side.summaries
         if (value := measure.value(row, sides.undisturbed)) is not None
     ]
+
+
+def step_rows(sides: Sides, found: Explanation, margin: float, comparable: Comparability) -> list[tuple[Any, ...]]:
+    """Return a row for each part of the step; times and changes add up to those of the step time."""
+    parts = part_changes(sides, found)
+    whole = math.fsum(b - a for a, b in (p.means for p in parts))
+    changes = adjusted([change(p.a, p.b, margin) for p in parts])
+    rows = []
+    for part, of in zip(parts, changes, strict=True):
+        a, b = part.means
+        if not (a or b or part.hidden_a or part.hidden_b):
+            continue
+        status = "added" if not any(part.a) else "removed" if not any(part.b) else "changed"
+        row = (status, part.part, a, b, b - a, _pct(b - a, whole), part.hidden_a, part.hidden_b)
+        said = _said(of, "slower", "faster", comparable)
+        rows.append((*row, of.low_pct, of.high_pct, said) if sides.repeated else row)
+    return sorted(rows, key=lambda row: (-abs(row[4]), row[1]))
+
+
+def _step_columns(repeated: bool) -> tuple[ResultColumn, ...]:
+    return (
+        ResultColumn("status", "text", "added, removed or changed"),
+        ResultColumn("part", "text", "operator, phase, kernel family or piece of the critical path; (idle)"),
+        ResultColumn("a_ns", "ns", "time of a step of A that counts for it; these add up to the step time"),
+        ResultColumn("b_ns", "ns", "the same of B"),
+        ResultColumn("change_ns", "ns", "B - A; these add up to the change of the step time"),
+        ResultColumn("explains_pct", "%", "change in % of the change of the step time; these add up to 100"),
+        ResultColumn("hidden_a_ns", "ns", "its work in A that is hidden behind other work"),
+        ResultColumn("hidden_b_ns", "ns", "the same in B"),
+        *(_INTERVAL[:3] if repeated else ()),
+    )
 
 
 def steps_of(sides: Sides) -> list[str]:

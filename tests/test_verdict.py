@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from commands import complaints, run_cli
-from traces import kernel, step, write_run, write_trace
+from traces import kernel, op, step, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -117,6 +117,30 @@ def test_rows_of_kernels(runs: dict[str, analyze.Traces]) -> None:
     assert sum(r["share_pct"] for r in found.values()) == pytest.approx(
         100 * (sum(r["b_ns"] for r in found.values()) - whole) / whole
     )
+
+
+def test_parts_explain_the_change_of_the_step(runs: dict[str, analyze.Traces]) -> None:
+    found = analyze.compare(runs["before"], runs["slow"], level="step").answer.dicts()
+    by_run = analyze.compare(runs["before"], runs["slow"], level="run").answer.dicts()
+    for side, column in (("A", "a_ns"), ("B", "b_ns")):
+        step_ms = [r["value"] for r in by_run if r["measure"] == "step_time" and r["side"] == side]
+        assert sum(r[column] for r in found) == pytest.approx(1e6 * sum(step_ms) / 5)
+    assert sum(r["explains_pct"] for r in found) == pytest.approx(100)
+    parts = {r["part"]: r for r in found}
+    # The mean recorded step, of 1000 and 900 us, has 40 us of gemm in A and 3 % more in B.
+    assert parts["gemm"]["change_ns"] == pytest.approx(1200, rel=0.01) and parts["gemm"]["verdict"] == "slower"
+    assert sum(r["a_ns"] for r in found if not r["part"].startswith("(step")) == pytest.approx(950_000)
+
+
+def test_parts_of_a_program_without_a_gpu(tmp_path: Path) -> None:
+    def trace(name: str, dur: float) -> Path:
+        return write_trace(tmp_path / name / "t.json", [step(1, 0, 100), op("aten::mm", 10, dur, 1)])
+
+    found = {r["part"]: r for r in analyze.compare(trace("a", 20), trace("b", 50), level="step").answer.dicts()}
+    assert found["cpu: aten::mm"]["change_ns"] == 30_000 and sum(r["change_ns"] for r in found.values()) == 0
+    none = write_trace(tmp_path / "none" / "t.json", [op("aten::mm", 10, 5, 1)])
+    with pytest.raises(InputError, match="B, run .* has no recorded training steps"):
+        analyze.compare(trace("a", 20), none, level="step")
 
 
 def test_conditions_hold_only_if_shown(runs: dict[str, analyze.Traces]) -> None:

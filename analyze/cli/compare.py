@@ -64,7 +64,9 @@ def compare(
     level: Annotated[
         str,
         typer.Option(
-            "--level", help="What a row is: measure, run (a measure of a run), kernel, family, op, module or phase."
+            "--level",
+            help="What a row is: measure, run (a measure of a run), step (a part of the step), kernel, family, op, "
+            "module or phase.",
         ),
     ] = "measure",
     time: Annotated[

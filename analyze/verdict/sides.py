@@ -139,6 +139,15 @@ class Side:
             ["steps"],
         )
 
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        rows = self._all_passes.rows("SELECT run_id::VARCHAR, coalesce(workload_id, run_id::VARCHAR) FROM runs")
+        return dict(rows)
+
+    def name_of(self, run_id: str) -> str:
+        """Return the name of the run that a pass is of."""
+        return self._names[run_id]
+
     @property
     def steps(self) -> int | None:
         """Recorded training steps of all runs together; None where those of a run are not known."""
@@ -159,10 +168,9 @@ class Side:
         names = [c.name for c in answer.columns]
         key = [names.index(k) for k in level.key]
         run, calls, total = names.index("run_id"), names.index(level.calls[time]), names.index(level.total[time])
-        named = {run_id: name for run_id, name, _ in self._passes}
         sums: dict[str, Sums] = {name: {} for name in self.runs}
         for row in answer.rows():
-            of_run = sums[named[row[run]]]
+            of_run = sums[self.name_of(row[run])]
             k = tuple(row[i] if row[i] is not None else "(none)" for i in key)
             n, ns = of_run.get(k, (0, 0))
             of_run[k] = (n + (row[calls] or 0), ns + (row[total] or 0))
@@ -177,6 +185,11 @@ class Side:
     def summaries(self) -> list[dict[str, Any]]:
         """The row of each run in the answer to `summary`."""
         return self._all_passes.query(find("summary")).dicts()
+
+    @property
+    def by_name(self) -> dict[str, dict[str, Any]]:
+        """The same by the name of the run."""
+        return {self.name_of(row["run_id"]): row for row in self.summaries}
 
     @cached_property
     def timed_steps(self) -> dict[str, dict[bool, list[Step]]]:

@@ -1,0 +1,65 @@
+-- What fills a training step of a GPU, and how much work is hidden behind other work?
+--
+-- Every nanosecond of a step counts once: for the compute kernel that runs, else for communication, else for a memcpy or
+-- memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work that
+-- runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are means
+-- over the steps of all GPUs.
+-- @param group family|kernel|op|phase = family   What a row is: a kernel family, kernel, operator or phase; copies and
+--                                 idle time are rows of their own.
+-- @column {group} text            Kernel family, kernel, operator or phase; (idle); copies of family and kernel by kind.
+-- @column exposed_ns ns           Time of a step that counts for it.
+-- @column hidden_ns ns            Its work that runs while the time counts for other work.
+-- @column step_pct %              exposed_ns, share of the step.
+-- @order exposed_ns DESC, {group}
+-- @use arithmetic, gpu_timeline, intervals
+-- @needs work on GPUs, training steps (ProfilerStep# or NVTX ranges named step)
+-- @pass gpu
+-- @disturbed idle time
+-- @plot bars y={group} x=exposed_ns,hidden_ns top=40
+WITH work AS (
+    SELECT
+        t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns,
+        CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END AS level,
+        CASE '{group}'
+            WHEN 'op' THEN coalesce(w.op_name, '(no operator)')
+            WHEN 'phase' THEN coalesce(w.phase, '(outside)')
+            WHEN 'kernel' THEN w.name
+            ELSE coalesce(n.family, w.kind)
+        END AS part
+    FROM gpu_work w
+    JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
+    LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+    WHERE w.dur_ns > 0
+),
+owned AS (
+    SELECT track, start_ns, end_ns, latest.part AS part FROM intervals_latest('work')
+),
+exposed AS (
+    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
+    FROM intervals_clip('owned', 'gpu_windows_step')
+    GROUP BY window_id, part
+),
+all_work AS (
+    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns
+    FROM intervals_clip('work', 'gpu_windows_step')
+    GROUP BY window_id, part
+),
+windows AS (
+    SELECT w.window_id, t.run_group, w.end_ns - w.start_ns AS step_ns
+    FROM gpu_windows_step w JOIN gpu_tracks t USING (track)
+),
+parts AS (
+    SELECT run_group, part, coalesce(exposed_ns, 0) AS exposed_ns, work_ns - coalesce(exposed_ns, 0) AS hidden_ns
+    FROM all_work LEFT JOIN exposed USING (window_id, part) JOIN windows USING (window_id)
+    UNION ALL
+    SELECT run_group, '(idle)', step_ns - coalesce(busy_ns, 0), 0
+    FROM windows LEFT JOIN (SELECT window_id, sum(exposed_ns) AS busy_ns FROM exposed GROUP BY ALL) USING (window_id)
+),
+steps AS (
+    SELECT run_group, count(*) AS steps, sum(step_ns) AS all_ns FROM windows GROUP BY run_group
+)
+SELECT
+    s.run_group, part AS "{group}", sum(exposed_ns)::DOUBLE / any_value(steps) AS exposed_ns,
+    sum(hidden_ns)::DOUBLE / any_value(steps) AS hidden_ns, pct(sum(exposed_ns), any_value(all_ns)) AS step_pct
+FROM parts p JOIN steps s ON s.run_group IS NOT DISTINCT FROM p.run_group
+GROUP BY s.run_group, part
