@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .module_calls import call_before_next_module, in_backward
+from .module_calls import call_before_next_module, hook_modules, in_backward
 from .nesting import Nesting
 
 MODULE_CALL = "torch.nn:Module.__call__"
@@ -27,7 +27,8 @@ class FunctionSteps:
         self._inactive = inactive
         self._nesting = Nesting()
         if name == MODULE_CALL:
-            self._hook_modules()
+            # torch.compile would not compile through a replaced `__call__`.
+            hook_modules(self._nesting.enter, self._leave)
         else:
             call_before_next_module(self._find)
 
@@ -55,15 +56,6 @@ class FunctionSteps:
                 self._leave()
 
         setattr(owner, name, step)
-
-    def _hook_modules(self) -> None:
-        """Use torch's hooks: torch.compile would not compile through a replaced `__call__`."""
-        import torch
-        from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-
-        is_compiling = torch.compiler.is_compiling
-        register_module_forward_pre_hook(lambda *_: None if is_compiling() else self._nesting.enter())
-        register_module_forward_hook(lambda *_: None if is_compiling() else self._leave(), always_call=True)
 
     def _leave(self) -> None:
         if self._nesting.leave() and not in_backward() and not self._inactive():

@@ -9,23 +9,61 @@ from typing import Any
 from .torch_internals import find
 
 
-def call_before_next_module(callback: Callable[[], None]) -> None:
-    """Call `callback` once, before the next module call outside the backward pass (which may call modules again)."""
-    from torch.nn.modules.module import register_module_forward_pre_hook
+def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], None] | None = None) -> list[Any]:
+    """Call `before` before, and `after` after each call of a module; return what removes these hooks.
+
+    Not in code that torch.compile traces, which must find nothing to do in them.
+    """
+    import torch.nn.modules.module as modules
 
     is_compiling = _is_compiling()
+    _hide_own_hooks(modules)
+    handles = []
+    if before is not None:
+
+        def pre_hook(module: Any, inputs: Any) -> None:
+            if not is_compiling():
+                before()
+
+        handles.append(modules.register_module_forward_pre_hook(pre_hook))
+    if after is not None:
+
+        def hook(module: Any, inputs: Any, outputs: Any) -> None:
+            if not is_compiling():
+                after()
+
+        handles.append(modules.register_module_forward_hook(hook, always_call=True))
+    return handles
+
+
+def _hide_own_hooks(modules: Any) -> None:
+    """Let torch.compile warn of hooks of the program only; torch 2.6 warns of none."""
+    name = "_has_any_global_hook"
+    if getattr(getattr(modules, name, None), "__module__", __name__) == __name__:
+        return  # it is replaced, or not there
+    hooks = [
+        getattr(modules, f"_global_{kind}_hooks") for kind in ("backward_pre", "backward", "forward_pre", "forward")
+    ]
+
+    def has_hook_of_program() -> bool:
+        return any(getattr(hook, "__module__", None) != __name__ for kind in hooks for hook in list(kind.values()))
+
+    setattr(modules, name, has_hook_of_program)
+
+
+def call_before_next_module(callback: Callable[[], None]) -> None:
+    """Call `callback` once, before the next module call outside the backward pass (which may call modules again)."""
     waiting = True
 
-    def pre_hook(module: Any, inputs: Any) -> None:
+    def before() -> None:
         nonlocal waiting
-        # torch.compile traces this hook too, and must find nothing to do in it.
-        if is_compiling() or not waiting or in_backward():
+        if not waiting or in_backward():
             return
         waiting = False
         handle.remove()
         callback()
 
-    handle = register_module_forward_pre_hook(pre_hook)
+    [handle] = hook_modules(before)
 
 
 class ModuleCounter:
@@ -33,19 +71,14 @@ class ModuleCounter:
 
     def __init__(self, on_first: Callable[[], None]) -> None:
         """Start to count."""
-        from torch.nn.modules.module import register_module_forward_pre_hook
-
         self.count = 0
-        is_compiling = _is_compiling()
 
-        def pre_hook(module: Any, inputs: Any) -> None:
-            if is_compiling():
-                return
+        def before() -> None:
             self.count += 1
             if self.count == 1:
                 on_first()
 
-        self._handle = register_module_forward_pre_hook(pre_hook)
+        [self._handle] = hook_modules(before)
 
     def stop(self) -> None:
         """Stop counting. The hook stays if torch has compiled code with it."""

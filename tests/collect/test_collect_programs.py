@@ -1,7 +1,12 @@
-"""Programs as people write them end under `collect run` as without: exit code, output and loss, bit for bit."""
+"""Programs as people write them end under `collect run` as without: exit code, output and loss, bit for bit.
+
+Those in programs/packages/ need packages, which their first lines name; `.ci/compat` runs them, each in an environment
+of its own.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +16,16 @@ from collect_support import NO_GPU, environment
 
 from schemas.manifest import read_manifest
 
-PROGRAMS = sorted(Path(__file__).with_name("programs").glob("*.py"))
+PROGRAMS = Path(__file__).with_name("programs")
+WITH_PACKAGES = "TRACEQUARRY_PROGRAMS"
+"""The variable that asks for the programs that need packages."""
 NOT_RECORDED = {"own_profiler": "the program runs a torch.profiler of its own"}
 """Programs that `collect` cannot record, and why."""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_program_ends_as_without_collect(program: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(program)]
+def check(program: Path, python: str, tmp_path: Path, timeout_s: float) -> None:
+    """Run a program with and without `collect` at the same time."""
+    command = [python, str(program)]
     options = ["--steps", "2", "--warmup", "2", "--undisturbed", "1", "-o", str(tmp_path)]
     pipe = subprocess.PIPE
     plain, recorded = (
@@ -27,9 +34,10 @@ def test_program_ends_as_without_collect(program: Path, tmp_path: Path) -> None:
         )
         for argv in (command, [sys.executable, "-m", "collect", "run", *options, "--", *command])
     )
-    expected, _ = plain.communicate(timeout=120)
-    stdout, stderr = recorded.communicate(timeout=120)
+    expected, said = plain.communicate(timeout=timeout_s)
+    stdout, stderr = recorded.communicate(timeout=timeout_s)
     assert stdout == expected, stderr
+    assert warnings_of(stderr) == warnings_of(said)
     manifest = read_manifest(next(p.parent for p in sorted(tmp_path.glob("*/run.json"))))
     [done] = manifest.passes
     assert done.exit_code == plain.returncode, stderr
@@ -38,3 +46,22 @@ def test_program_ends_as_without_collect(program: Path, tmp_path: Path) -> None:
     else:
         assert recorded.returncode == (plain.returncode if plain.returncode >= 0 else 128 - plain.returncode), stderr
         assert any(file.kind == "chrome_trace" for file in done.files), stderr
+
+
+def warnings_of(stderr: str) -> list[str]:
+    return [line for line in stderr.splitlines() if "Warning: " in line]
+
+
+@pytest.mark.parametrize("program", sorted(PROGRAMS.glob("*.py")), ids=lambda path: path.stem)
+def test_program_ends_as_without_collect(program: Path, tmp_path: Path) -> None:
+    check(program, sys.executable, tmp_path, 120)
+
+
+@pytest.mark.skipif(WITH_PACKAGES not in os.environ, reason=f"{WITH_PACKAGES} is not set; installs packages")
+@pytest.mark.parametrize("program", sorted(PROGRAMS.glob("packages/*.py")), ids=lambda path: path.stem)
+@pytest.mark.timeout(900)
+def test_program_with_packages_ends_as_without_collect(program: Path, tmp_path: Path) -> None:
+    subprocess.run(["uv", "sync", "-q", "--script", str(program)], check=True, timeout=600)
+    find = ["uv", "python", "find", "--script", str(program)]
+    python = subprocess.run(find, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+    check(program, python, tmp_path, 300)
