@@ -1,18 +1,20 @@
-"""What a pass recorded of the ranks: written into the manifest once its processes have reported."""
+"""What the passes of a recording recorded of the ranks: written into the manifest once its processes have reported."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from collect.gpu_sampler import write_rank_samples
 from collect.injected.blocks import UNDISTURBED
 from collect.profilers.base import Profiler, list_files
 from collect.profilers.gpu import GpuProfiler
 from collect.rank_reports import AttachedReport, BlockReport, RankReport
-from collect.ranks import move_files
+from collect.ranks import Assigned, assign_ranks, move_files
 from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
 from schemas.workload import OPTIONS
@@ -41,25 +43,64 @@ class RecordedPass:
             self.done.files = list_files(run_folder, self.path, self.profiler.kinds)
 
 
-def write_separate(other: RunFolder, report: AttachedReport, passes: dict[str, RecordedPass]) -> RunFolder:
-    """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
-    written = []
-    for kind, one in passes.items():
-        if report.block(kind) is None:
-            continue
-        target = other.path / one.profiler.name
-        make_private(target)
-        move_files(report, kind, one.path, target)
-        done = msgspec.structs.replace(one.done, status="done", reason=None)
-        describe_ranks(other.manifest, done, kind, [report])
-        RecordedPass(one.profiler, done, target).finish(other.path)
-        written.append(done)
-    other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=written)
-    other.save()
-    return other
+class RecordedPasses:
+    """The passes that a profiler records at a time: its own, after those of its other blocks (GPU only)."""
+
+    def __init__(self, profiler: Profiler[Any], folder: RunFolder) -> None:
+        """Begin to record into a run folder."""
+        self.folder = folder
+        self.by_kind = {one.kind: RecordedPass.of(one, folder) for one in [*profiler.other_passes(), profiler]}
+        self.own = self.by_kind[profiler.kind]
+
+    def assign_ranks(self, reports: list[RankReport]) -> Assigned:
+        """Find the ranks among processes that know nothing of it, and note what was discarded. Raises OSError."""
+        assigned = assign_ranks(reports, {kind: one.path for kind, one in self.by_kind.items()})
+        self.own.done.note = assigned.note
+        return assigned
+
+    def write_separate(self, report: AttachedReport, number: int) -> RunFolder:
+        """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
+        other = self.folder.beside(number)
+        _merge_facts(other.manifest, report.facts)
+        written = []
+        for kind, one in self.by_kind.items():
+            if report.block(kind) is None:
+                continue
+            target = other.path / one.profiler.name
+            make_private(target)
+            move_files(report, kind, one.path, target)
+            done = msgspec.structs.replace(one.done, status="done", reason=None)
+            _describe_ranks(other.manifest, done, kind, [report])
+            RecordedPass(one.profiler, done, target).finish(other.path)
+            written.append(done)
+        other.manifest = msgspec.structs.replace(other.manifest, status="done", end=utc_now(), passes=written)
+        other.save()
+        return other
+
+    def describe(self, reports: list[RankReport], samples: Path) -> None:
+        """Write into the manifest what the ranks reported, and their GPUs' samples into files. Raises OSError."""
+        for report in reports:
+            _merge_facts(self.folder.manifest, report.facts)
+        for kind, one in self.by_kind.items():
+            _describe_ranks(self.folder.manifest, one.done, kind, reports)
+            if one is self.own or one.done.ranks:
+                write_rank_samples(samples, reports, one.path)
+
+    def finish(self) -> None:
+        """End the passes, whose own one has its status. Of the others, those that recorded something come before it."""
+        own, manifest = self.own.done, self.folder.manifest
+        manifest.passes = [done for done in manifest.passes if done is not own]
+        for one in self.by_kind.values():
+            if one is not self.own and not one.done.ranks:
+                shutil.rmtree(one.path, ignore_errors=True)
+                continue
+            if one is not self.own:
+                one.done.status, one.done.command, one.done.exit_code = "done", own.command, own.exit_code
+            one.finish(self.folder.path)
+            manifest.passes.append(one.done)
 
 
-def describe_ranks(manifest: Manifest, done: Pass, kind: str, reports: list[RankReport]) -> None:
+def _describe_ranks(manifest: Manifest, done: Pass, kind: str, reports: list[RankReport]) -> None:
     """Write into the manifest what the processes counted and measured in their block of this kind."""
     blocks = [(report, report.block(kind)) for report in reports]
     done.counted_steps = _common([block.counted_steps if block else None for _, block in blocks])
@@ -94,7 +135,7 @@ def _common(values: list[int | None]) -> int | None:
     return values[0] if values and all(v == values[0] for v in values) else None
 
 
-def merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
+def _merge_facts(manifest: Manifest, facts: dict[str, object]) -> None:
     """Copy a worker's facts into the manifest; GPUs arrive as plain objects."""
     for key, value in facts.items():
         if value is None:

@@ -7,7 +7,7 @@ import os
 import sys
 import tempfile
 import warnings
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -16,7 +16,7 @@ import msgspec
 
 from collect.environment import describe_node
 from collect.failure import os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.injected.job import process_group
 from collect.injected.loop_recorder import LoopRecorder
 from collect.injected.rendezvous import value_of_rank_0
@@ -24,8 +24,7 @@ from collect.option_checks import make_options, resolve
 from collect.options import RunOptions
 from collect.profilers.torch_profiler import TorchProfiler
 from collect.rank_reports import read_reports
-from collect.ranks import assign_ranks
-from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts
+from collect.recorded_pass import RecordedPasses
 from collect.run_folder import RunFolder, make_private, run_id
 from schemas.errors import ReportedError
 from schemas.workload import RecordedWorkload
@@ -111,20 +110,18 @@ class _Recording:
         if options.job is None and group is not None and group.get_world_size() > 1:
             job = value_of_rank_0(f"recorder {next(_numbers)}", run_id(options))
             options = msgspec.structs.replace(options, job=job)
-        self._profiler = TorchProfiler(options)
+        profiler = TorchProfiler(options)
         self.folder = RunFolder.create(options, [Path(sys.argv[0]).name, *sys.argv[1:]])
         self.folder.manifest.program = list(options.program)
         self.folder.manifest.workload = RecordedWorkload(device=options.device)
-        profilers = [*self._profiler.other_passes(), self._profiler]
-        self._passes = {one.kind: RecordedPass.of(one, self.folder) for one in profilers}
-        for one in self._passes.values():
+        self._passes = RecordedPasses(profiler, self.folder)
+        for one in self._passes.by_kind.values():
             make_private(one.path)
         self._stack = ExitStack()
         self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=".tracequarry-")))
         self._sampler = self._stack.enter_context(ExitStack())
         self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples_hz))
-        own = self._passes[self._profiler.kind]
-        self.loop = LoopRecorder(self._profiler.config(own.path, self._scratch))
+        self.loop = LoopRecorder(profiler.config(self._passes.own.path, self._scratch))
         self.loop.start()
 
     def finish(self) -> str | None:
@@ -132,24 +129,13 @@ class _Recording:
         with self._stack:
             self.loop.end()
             self._sampler.close()
-            manifest = self.folder.manifest
+            manifest, own = self.folder.manifest, self._passes.own.done
             reports = read_reports(self._scratch)
-            for report in reports:
-                merge_facts(manifest, report.facts)
-            assigned = assign_ranks(reports, {kind: one.path for kind, one in self._passes.items()})
-            for kind, one in self._passes.items():
-                describe_ranks(manifest, one.done, kind, assigned.reports)
-                if not one.done.ranks:
-                    reasons = [r.reason for r in reports if r.reason]
-                    one.done.reason = reasons[0] if reasons else "no step was recorded"
-                if not one.done.ranks and one.profiler is not self._profiler:
-                    with suppress(OSError):
-                        one.path.rmdir()
-                    continue
-                write_rank_samples(self._scratch / SAMPLES_NAME, assigned.reports, one.path)
-                one.done.status = "failed" if one.done.reason else "done"
-                one.finish(self.folder.path)
-                manifest.passes.append(one.done)
+            self._passes.describe(self._passes.assign_ranks(reports).reports, self._scratch / SAMPLES_NAME)
+            if not own.ranks:
+                own.reason = next((r.reason for r in reports if r.reason), "no step was recorded")
+            own.status = "failed" if own.reason else "done"
+            self._passes.finish()
         describe_node(manifest)
         manifest.status, manifest.reason = manifest.passes[-1].status, manifest.passes[-1].reason
         self.folder.finish()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
@@ -24,8 +23,7 @@ from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler
 from collect.profilers.gpu import GpuProfiler
 from collect.rank_reports import AttachedReport, read_exit_codes, read_reports
-from collect.ranks import assign_ranks
-from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts, write_separate
+from collect.recorded_pass import RecordedPasses
 from collect.run_command import Signals, left_behind, run_logged
 from collect.run_folder import RunFolder
 from collect.workload.spec import WorkerSpec
@@ -195,19 +193,19 @@ def _run_pass(
     profiler: Profiler[Any], options: RunOptions, folder: RunFolder, console: Console, signals: Signals
 ) -> bool:
     """Run one pass and write into the manifest how it went. Return whether bad input prevented its start."""
-    passes = {one.kind: RecordedPass.of(one, folder) for one in [*profiler.other_passes(), profiler]}
-    done = passes[profiler.kind].done
+    passes = RecordedPasses(profiler, folder)
+    done = passes.own.done
     folder.manifest.passes.append(done)
     bad_input = False
     shared = folder.path.resolve() if reaches_nodes(options.program) else None
     with tempfile.TemporaryDirectory(prefix=".tracequarry-", dir=shared, ignore_cleanup_errors=True) as scratch:
         try:
-            for one in passes.values():
+            for one in passes.by_kind.values():
                 one.path.mkdir(mode=0o700)
             folder.save()
             for note in [*_steps_note(profiler, options), *profiler.prepare()]:
                 say(console, note)
-            bad_input = _execute(profiler, options, folder, passes, Path(scratch), console, signals)
+            bad_input = _execute(passes, options, Path(scratch), console, signals)
         except ReportedError as e:
             done.reason = str(e)
         except OSError as e:
@@ -215,15 +213,7 @@ def _run_pass(
     if signals.count and (done.reason or not options.program):
         done.reason = signals.reason
     done.status = "failed" if done.reason else "done"
-    for one in passes.values():
-        if one.done is not done:
-            if not one.done.ranks:
-                with suppress(OSError):
-                    one.path.rmdir()
-                continue
-            one.done.status, one.done.command, one.done.exit_code = "done", done.command, done.exit_code
-            folder.manifest.passes.insert(-1, one.done)
-        one.finish(folder.path)
+    passes.finish()
     folder.save()
     return bad_input
 
@@ -239,20 +229,12 @@ def _has_default_steps(options: RunOptions) -> bool:
     return all(getattr(options, name) == declared(RunOptions)[name].default for name in ("steps", "warmup"))
 
 
-def _execute(
-    profiler: Profiler[Any],
-    options: RunOptions,
-    folder: RunFolder,
-    passes: dict[str, RecordedPass],
-    scratch: Path,
-    console: Console,
-    signals: Signals,
-) -> bool:
+def _execute(passes: RecordedPasses, options: RunOptions, scratch: Path, console: Console, signals: Signals) -> bool:
     """Run the command of a pass, complete its files and find out whether it failed. Raises ReportedError and OSError.
 
     Returns whether the input was bad.
     """
-    done, path = passes[profiler.kind].done, passes[profiler.kind].path
+    profiler, done, path = passes.own.profiler, passes.own.done, passes.own.path
     log = path / LOG_NAME
     is_program = bool(options.program)
     done.command = profiler.wrap(_command(profiler, options, path, scratch), path)
@@ -265,7 +247,7 @@ def _execute(
         def on_tick() -> None:
             progress.update()
             if signals.count and done.status == "running":
-                folder.save_failure(signals.reason)
+                passes.folder.save_failure(signals.reason)
 
         # The first of several passes would consume the stdin of the others.
         reads_stdin = is_program and len(options.profiler) == 1
@@ -280,22 +262,17 @@ def _execute(
     if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
         say(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
-    for report in reports:
-        merge_facts(folder.manifest, report.facts)
     if is_program:
         for sentence in sorted({s for r in reports if isinstance(r, AttachedReport) for s in r.missing}):
             say(console, f"note: {profiler.name}: {sentence}")
-        assigned = assign_ranks(reports, {kind: one.path for kind, one in passes.items()})
-        reports, done.note = assigned.reports, assigned.note
+        assigned = passes.assign_ranks(reports)
+        reports = assigned.reports
         if done.note:
             say(console, f"note: {profiler.name}: {done.note}")
         for number, report in enumerate(assigned.separate, start=2):
-            other = write_separate(folder.beside(number), report, passes)
+            other = passes.write_separate(report, number)
             say(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
-    for kind, one in passes.items():
-        describe_ranks(folder.manifest, one.done, kind, reports)
-        if one.done is done or one.done.ranks:
-            write_rank_samples(scratch / SAMPLES_NAME, reports, one.path)
+    passes.describe(reports, scratch / SAMPLES_NAME)
     ranks = 1 if is_program else options.world_size
     done.status, done.reason = "running", None  # a signal may have set them
     done.reason = diagnose(done.exit_code, reports, read_exit_codes(scratch), path, ranks, is_program)

@@ -21,7 +21,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling, write_rank_samples
+from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.injected.blocks import FULL
 from collect.injected.watching import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
@@ -30,8 +30,7 @@ from collect.options import RunOptions
 from collect.profilers import make_profiler
 from collect.profilers.base import Profiler
 from collect.rank_reports import RankReport, read_reports
-from collect.ranks import assign_ranks
-from collect.recorded_pass import RecordedPass, describe_ranks, merge_facts, write_separate
+from collect.recorded_pass import RecordedPasses
 from collect.run import (
     INTERRUPTED,
     LOG_NAME,
@@ -210,25 +209,17 @@ class _Recordings:
             self._template, run_id=path.name, job=job, start=utc_now(), trigger=recording.reason, passes=[]
         )
         folder = RunFolder(path, manifest, [])
-        passes = {one.kind: RecordedPass.of(one, folder) for one in [*self._profiler.other_passes(), self._profiler]}
-        for report in reports:
-            merge_facts(manifest, report.facts)
-        assigned = assign_ranks(reports, {kind: one.path for kind, one in passes.items()})
+        passes = RecordedPasses(self._profiler, folder)
+        assigned = passes.assign_ranks(reports)
         for number, report in enumerate(assigned.separate, start=2):
-            write_separate(folder.beside(number), report, passes)
-        failed = next((r.reason for r in assigned.reports if not r.ok), None)
-        for kind, one in passes.items():
-            describe_ranks(manifest, one.done, kind, assigned.reports)
-            if not one.done.ranks and kind != self._profiler.kind:
-                shutil.rmtree(one.path, ignore_errors=True)
-                continue
-            write_rank_samples(recording.work / SAMPLES_NAME, assigned.reports, one.path)
-            one.done.status, one.done.note = "done", assigned.note
-            one.finish(path)
-            manifest.passes.append(one.done)
+            passes.write_separate(report, number)
+        passes.describe(assigned.reports, recording.work / SAMPLES_NAME)
+        passes.own.done.status = "done"
+        passes.finish()
         manifest.status = "done"
         folder.finish()
-        return path, None if manifest.passes[-1].ranks else failed or "no process reported it"
+        failed = next((r.reason for r in assigned.reports if not r.ok), None)
+        return path, None if passes.own.done.ranks else failed or "no process reported it"
 
     def _remove_oldest(self) -> None:
         """Remove recordings that are too many; never that of a usual step."""
