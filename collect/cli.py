@@ -158,8 +158,14 @@ def ab(
 @app.command()
 def trigger(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The job's folder that `collect run` printed.")],
+    steps: Annotated[
+        int | None, typer.Option("--steps", min=1, help="Record so many steps. Default: --steps of `collect run`.")
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", min=0.001, max=86400, help="Record for so long, in whole steps.")
+    ] = None,
 ) -> None:
-    """Record the next steps of a job that `collect run --on-demand` started.
+    """Record the next steps or seconds of a job that `collect run --on-demand` started.
 
     Exit code: 0 triggered, 2 no such job runs.
     """
@@ -167,7 +173,7 @@ def trigger(
     from schemas.errors import ReportedError
 
     try:
-        trigger_recording(folder)
+        trigger_recording(folder, steps, seconds)
     except ReportedError as e:
         _fail(str(e), e.exit_code)
 

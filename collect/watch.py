@@ -44,12 +44,15 @@ from collect.run import (
 from collect.run_command import Signals, run_logged
 from collect.run_folder import RunFolder, make_private, run_id, utc_now
 from schemas.errors import InputError, ReportedError
+from schemas.files import part_file
 from schemas.manifest import Manifest
 
 LOOK_S = 0.5
 """How often to look for recordings."""
 LATE_S = 30.0
 """How long to wait for the other ranks of a recording once one has reported it."""
+SETTLE_S = 2.0
+"""How long to wait for ranks that have not begun it here: they begin together."""
 
 
 class Began(msgspec.Struct):
@@ -75,13 +78,17 @@ class _Recording:
         return self.work.name.removeprefix("recording-")
 
 
-def trigger(folder: Path) -> None:
-    """Trigger a recording of a job that runs. Raises InputError."""
+def trigger(folder: Path, steps: int | None = None, seconds: float | None = None) -> None:
+    """Trigger a recording of a job that runs, of so many steps or seconds. Raises InputError and MachineError."""
     path = folder / TRIGGER
+    if steps is not None and seconds is not None:
+        raise InputError("choose either --steps or --seconds")
     if not path.is_file():
         raise InputError(f"{folder}: no job that `collect run --on-demand` records runs here")
+    length = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     try:
-        os.utime(path)
+        with part_file(path, 0o600) as part:
+            part.write_bytes(msgspec.json.encode(length))
     except OSError as e:
         raise os_failure(e) from e
 
@@ -177,10 +184,13 @@ class _Recordings:
     def _is_complete(self, recording: _Recording) -> bool:
         """Whether all processes that began it have reported it, and all ranks of their job have begun it."""
         ended = [r for r in read_reports(recording.work) if r.block(FULL) or not r.ok]
-        if not ended or time.time() - max(r.when for r in ended) > LATE_S:
-            return bool(ended)
-        expected = max([len(_began(recording.work)), *(r.world_size or 1 for r in ended)])
-        return len(ended) >= expected
+        if not ended:
+            return False
+        waited_s = time.time() - max(r.when for r in ended)
+        here = len(_began(recording.work))
+        # Of a job on several nodes, some ranks never report here.
+        expected = max([here, *(r.world_size or 1 for r in ended)]) if waited_s < SETTLE_S else here
+        return len(ended) >= expected or waited_s > LATE_S
 
     def _describe(self, recording: _Recording) -> None:
         """Write run.json of a recording. A failure is said, and the job goes on."""

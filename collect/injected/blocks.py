@@ -124,6 +124,14 @@ class Blocks:
             elif done == block.first:
                 self._begin(block)
 
+    def shorten(self, done: int) -> None:
+        """Let the running block end with step `done`, which ends now; the blocks behind it begin so much earlier."""
+        block, *others = self.waiting
+        steps = block.end - done
+        block.steps -= steps
+        for other in others:
+            other.first -= steps
+
     def end_early(self, done: int) -> None:
         """End the running block within step `done`; drop one that has not begun, or has no whole step."""
         if not self.waiting:

@@ -24,6 +24,10 @@ class StepClock:
         self._start_unix_ns = time.time_ns()
         self._last_ns = time.perf_counter_ns()
 
+    def age_ns(self) -> int:
+        """How long the block has run."""
+        return time.time_ns() - self._start_unix_ns
+
     def step(self, number: int) -> None:
         """Note the end of a step."""
         now = time.perf_counter_ns()

@@ -31,6 +31,8 @@ class Wish:
     reason: str
     steps: int | None = None
     """Steps to record; None: as the run says."""
+    seconds: float | None = None
+    """Record for so long instead."""
     step_ns: int = 0
     """Time of the slow step."""
     everywhere: bool = False

@@ -4,6 +4,9 @@ Nothing is recorded until then; each step is timed. Each recording has a folder 
 of a job begin it at the same step: who wants it first says so in the store of the process group, a thread of each rank
 reads that, and once all know it, the first one names the step. A process without a group records by itself. Where no
 optimizer has stepped when a recording is triggered, outermost calls of modules are its steps.
+
+A trigger may say for how many seconds to record: one process records until a step ends after them. Several ranks must
+end together, so they record the number of steps that took so long before.
 """
 
 from __future__ import annotations
@@ -11,10 +14,12 @@ from __future__ import annotations
 import _thread
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +35,9 @@ from .step_rules import StepRules, Wish
 POLL_S = 0.25
 """How often to look for a trigger, and for what other ranks want."""
 TRIGGER = "trigger"
-"""The file in the job's folder whose change triggers a recording."""
+"""The file in the job's folder whose change triggers a recording. It is empty, or has `steps` or `seconds` as JSON."""
+ENDLESS = 1_000_000_000
+"""Steps of a recording that ends after seconds."""
 
 
 class WatchingRecorder(AttachedRecorder):
@@ -40,6 +47,10 @@ class WatchingRecorder(AttachedRecorder):
         """Take the settings; start() begins."""
         super().__init__(config)
         self._rules = StepRules(config["rules"])
+        self._bound_s: int = config["seconds"]
+        """Bound of a recording, beyond the seconds that a trigger says."""
+        self._for_ns = 0.0
+        """How long to record each block; 0: by steps."""
         self._job_folder = Path(config["folders"][config["kind"]]).parent
         self._all_work = self.work
         self._agreed = 0
@@ -76,6 +87,14 @@ class WatchingRecorder(AttachedRecorder):
         except OSError:
             return 0
 
+    def _requested_length(self) -> dict[str, Any]:
+        """Return the `steps` or the `seconds` that the trigger says, if any."""
+        try:
+            said = json.loads((self._job_folder / TRIGGER).read_bytes())
+            return {name: type_(said[name]) for name, type_ in (("steps", int), ("seconds", float)) if name in said}
+        except (OSError, ValueError, TypeError):
+            return {}
+
     def _poll(self, seen: int) -> None:
         """Look for a trigger, and for what other ranks want."""
         while not self._inactive:
@@ -86,7 +105,9 @@ class WatchingRecorder(AttachedRecorder):
                     seen = changed
                     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(changed / 1e9))
                     ms = changed // 1_000_000 % 1000
-                    self._triggered = Wish(f"trigger-{stamp}-{ms:03}", "collect trigger")
+                    length = self._requested_length()
+                    reason = " ".join(["collect trigger", *(f"--{name} {value:g}" for name, value in length.items())])
+                    self._triggered = Wish(f"trigger-{stamp}-{ms:03}", reason, **length)
                     if not self.done_steps and not self.step_function and not self._counts_calls:
                         self._counts_calls = True
                         FunctionSteps(MODULE_CALL, self._on_any_step, lambda: self._inactive or not self._counts_calls)
@@ -132,10 +153,13 @@ class WatchingRecorder(AttachedRecorder):
         if store is None:
             self._due = (self.done_steps, wish)
             return
+        if wish.seconds:
+            step_ns = sum(ns for _, ns in self._recent) / len(self._recent)
+            wish = replace(wish, steps=max(1, round(wish.seconds * 1e9 / step_ns)))
         with contextlib.suppress(Exception):  # the other ranks have ended
             if store.add(f"{self._key} wanted", 1) == 1:
                 self._first = True
-                store.set(f"{self._key} wish", json.dumps([wish.name, wish.reason, wish.step_ns]))
+                store.set(f"{self._key} wish", json.dumps(asdict(wish)))
 
     def _agree(self) -> None:
         """Name the step that the wanted recording begins before, or read it.
@@ -147,8 +171,7 @@ class WatchingRecorder(AttachedRecorder):
             self._first = False
             store.set(f"{key} begin", str(self.done_steps + 2))
         if store.check([f"{key} begin"]):
-            name, reason, step_ns = json.loads(store.get(f"{key} wish"))
-            self._due = (int(store.get(f"{key} begin")), Wish(name, reason, step_ns=step_ns))
+            self._due = (int(store.get(f"{key} begin")), Wish(**json.loads(store.get(f"{key} wish"))))
             self._agreed += 1
             self._knows = False
 
@@ -166,8 +189,12 @@ class WatchingRecorder(AttachedRecorder):
         self._thread = threading.get_ident()
         self.unaligned_reason = None
         self.ended = [self._steps_before()]
-        steps = wish.steps or self.config["steps"]
-        gpu_steps = (wish.steps or self.config["gpu_steps"]) if uses_cuda() and self.config["gpu_steps"] else 0
+        seconds = wish.seconds or 0.0
+        length = wish.steps or (ENDLESS if seconds else 0)
+        steps = length or self.config["steps"]
+        gpu_steps = (length or self.config["gpu_steps"]) if uses_cuda() and self.config["gpu_steps"] else 0
+        self._for_ns = 0.0 if wish.steps else seconds * 1e9
+        self.config = {**self.config, "seconds": self._bound_s + math.ceil(seconds)}
         folder = self._job_folder / f"{self._job_folder.name}-{wish.name}"
         self.folders = {kind: str(folder / Path(path).name) for kind, path in self.config["folders"].items()}
         self.work = self._all_work / f"recording-{wish.name}"
@@ -196,11 +223,20 @@ class WatchingRecorder(AttachedRecorder):
             return  # torch.profiler records, and stops in, the thread that started it
         self.done_steps += 1
         try:
+            if self._for_ns and self._is_long_enough():
+                self.blocks.shorten(self.done_steps)
             self.blocks.step_ended(self.done_steps)
         except Exception as e:
             self._fail(e)
         if not self.blocks.waiting:
             self._last_ns = time.perf_counter_ns()
+
+    def _is_long_enough(self) -> bool:
+        """Whether the running block has its seconds, or has come to a bound before."""
+        block = self.blocks.running
+        if block is None or block.clock is None or block.session is None:
+            return False
+        return block.clock.age_ns() >= self._for_ns or block.session.ended_after is not None
 
     def _end(self) -> None:
         """Write the recording that is running, or report why it was not."""

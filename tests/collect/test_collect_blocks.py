@@ -89,6 +89,18 @@ def test_plan(lengths: tuple[int, int, int, int], expected: list[tuple[str, int,
     assert [(b.kind, b.first, b.end) for b in plan(*lengths)] == expected
 
 
+def test_shortened_block() -> None:
+    """A block that ends early ends as planned ones do, and the next recorder warms up in the step after it."""
+    scheduled = Scheduled(*plan(2, 0, 100, 100))
+    for done in (1, 2, 3, 4):
+        scheduled.step(done)
+    scheduled.blocks.shorten(5)
+    assert scheduled.step(5) == ["stop gpu", "start full"]
+    [gpu] = scheduled.ended
+    assert gpu.counted_steps == 3 and gpu.clock and gpu.clock.complete and len(gpu.clock.steps) == 3
+    assert scheduled.step(6) == ["wait full 6", "keep full", "wait full 6 started", "step 6"]
+
+
 def test_blocks_follow_each_other() -> None:
     scheduled = Scheduled(*plan(2, 2, 2, 1))
     happened = {done: notes for done in range(1, 9) if (notes := scheduled.step(done))}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, start
+from collect_support import NO_GPU, Collect, names, read_trace, start, wait_for
 
 import analyze
 from collect.multi_node import reaches_nodes, slurm_job
@@ -63,6 +63,64 @@ def test_a_collect_on_each_node(tmp_path: Path) -> None:
         ).arrow()
         assert steps.to_pylist() == [{"rank": 0, "n": 2}, {"rank": 1, "n": 2}]
     assert all(rank.aligned for m in manifests for one in m.passes for rank in one.ranks)
+
+
+LONG = """
+import os, sys, time, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+step, end = 0, torch.zeros(1)
+while not end:
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+    step += 1
+    if step == 20:
+        print("ready", flush=True)
+    time.sleep(0.01)
+    end += os.path.exists(sys.argv[1])
+    dist.all_reduce(end)
+dist.destroy_process_group()
+"""
+
+
+def test_recording_on_demand_on_two_nodes(tmp_path: Path) -> None:
+    """A trigger on one "node" records the same steps on both, and they are one run."""
+    (program := tmp_path / "train.py").write_text(LONG)
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **NO_GPU}
+    outputs = [tmp_path / f"node-{node}" for node in (0, 1)]
+    nodes = [
+        start(
+            "run", "-o", str(output), "--job", "two", "--on-demand",
+            "--", sys.executable, str(program), str(tmp_path / "end"), **shared, RANK=str(node),
+        )
+        for node, output in enumerate(outputs)
+    ]  # fmt: skip
+    for node in nodes:
+        assert node.stdout is not None and node.stdout.readline() == "ready\n"
+    [job] = outputs[1].glob("two/*")
+    trigger = start("trigger", str(job), "--steps", "4")
+    assert trigger.communicate()[1] == "" and trigger.returncode == 0
+    wait_for(lambda: len(list(tmp_path.glob("node-*/two/*/*/run.json"))) == 2, "the recording, while the job runs", 25)
+    (tmp_path / "end").touch()
+    said = [node.communicate() for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], said
+    parts = [part.parent for output in outputs for part in output.glob("two/*/*/run.json")]
+    manifests = [read_manifest(part) for part in parts]
+    assert len({m.job for m in manifests}) == 1
+    assert [(r.rank, r.counted_steps, r.aligned) for m in manifests for r in m.passes[0].ranks] == [
+        (0, 4, True),
+        (1, 4, True),
+    ]
+    steps = [
+        {name for name in names(read_trace(trace), "user_annotation") if name.startswith("ProfilerStep#")}
+        for part in parts
+        for trace in part.glob("torch/*.trace.json.gz")
+    ]
+    assert len(steps[0]) == 4 and steps == [steps[0]] * 2
+    with analyze.open(tmp_path) as traces:
+        [run] = traces.sql("SELECT status, world_size, ranks, steps FROM runs").dicts()
+    assert run == {"status": "done", "world_size": 2, "ranks": 2, "steps": 4}
 
 
 def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:
