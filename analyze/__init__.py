@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.progress import Progress
     from analyze.query.modules import Module
     from analyze.query.query_files import Query
-    from schemas.tables import Table
+    from schemas.table_declaration import Table
 
 __all__ = [
     "InputError",
@@ -261,7 +261,7 @@ def tables(name: str | None = None, modules: bool = False) -> dict[str, Table | 
     if there is none.
     """
     from analyze.query.modules import built_in, home
-    from schemas.tables import TABLES
+    from analyze.stored_tables import TABLES
 
     if modules and name is not None:
         raise InputError("tables: either a name or --modules")

@@ -19,7 +19,7 @@ from analyze import Traces
 from analyze.errors import InputError, MachineError
 from analyze.query import query_files
 from analyze.query.sql_checks import sentence
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer

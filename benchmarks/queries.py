@@ -35,7 +35,7 @@ from analyze.query.query_files import catalog  # noqa: E402
 from analyze.sources.interface import inline_map  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
-from schemas.tables import TABLES  # noqa: E402
+from analyze.stored_tables import DERIVED_TABLES  # noqa: E402
 
 IDS = ("op_id", "correlation_id", "record_function_id", "python_id", "python_parent_id")
 """0 is none of them."""
@@ -63,7 +63,7 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
         tables = {
             (table, rank): rows_of(recorded.folder / file.path, rank)
             for table, files in run.tables.items()
-            if not TABLES[table].derived
+            if table not in DERIVED_TABLES
             for file in files
             for rank in file.ranks
         }

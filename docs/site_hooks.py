@@ -119,11 +119,11 @@ def queries() -> str:
 
 def tables() -> str:
     """Every table with its columns, as `analyze tables` prints them."""
-    from schemas.tables import TABLES
+    from analyze.stored_tables import DERIVED_TABLES, TABLES
 
     text = ["# Tables", "", "What `analyze sql` and query files read; times are integers of ns.", ""]
     for table in TABLES.values():
-        derived = " Derived from other tables at ingest." if table.derived else ""
+        derived = " Derived from other tables at ingest." if table.name in DERIVED_TABLES else ""
         text += [f"## {table.name}", "", f"A row is {table.row}.{derived}", ""]
         text += ["| column | type | unit | |", "| --- | --- | --- | --- |"]
         text += [f"| `{c.name}` | {c.type} | {c.unit} | {_cell(c.doc)} |" for c in table.columns] + [""]

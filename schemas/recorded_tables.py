@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import gpu_samples
-from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, table
+from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, declare_table
 from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
 
 _SUMMARY = (
@@ -17,7 +17,7 @@ _SUMMARY = (
 )
 
 EVENT_TABLES = (
-    table(
+    declare_table(
         "runs",
         "a run: one workload under one profiler",
         ("workload_id", "string", "", "the collect run; passes under several profilers share it"),
@@ -42,7 +42,7 @@ EVENT_TABLES = (
         ("warnings", "string", "", "what was lost or unusual while reading, one line each"),
         ranked=False,
     ),
-    table(
+    declare_table(
         "kernels",
         "a kernel launch that ran",
         *GPU,
@@ -62,7 +62,7 @@ EVENT_TABLES = (
         ("graph_id", "int64", "", "CUDA graph the kernel ran in; NULL or 0 outside graphs"),
         *COLLECTIVE,
     ),
-    table(
+    declare_table(
         "process_groups",
         "a process group that a rank is in, as its trace lists them",
         ("group_name", "string", "", "name; different groups of different ranks may share one"),
@@ -71,12 +71,12 @@ EVENT_TABLES = (
         ("size", "int32", "", "number of ranks"),
         ("backend", "string", "", "backend by device type: cuda:nccl"),
     ),
-    table(
+    declare_table(
         "rank_hosts",
         "a rank whose host is known",
         ("host", "string", "", "name of the host, from the recording or from collect"),
     ),
-    table(
+    declare_table(
         "memcpys",
         "a copy on or between devices",
         *GPU,
@@ -90,7 +90,7 @@ EVENT_TABLES = (
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
     ),
-    table(
+    declare_table(
         "memsets",
         "a fill of device memory",
         *GPU,
@@ -100,7 +100,7 @@ EVENT_TABLES = (
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
     ),
-    table(
+    declare_table(
         "cuda_calls",
         "a call of the CUDA runtime or driver",
         *CPU,
@@ -109,7 +109,7 @@ EVENT_TABLES = (
         *INTERVAL,
         *LINK,
     ),
-    table(
+    declare_table(
         "cpu_ops",
         "a PyTorch operator call",
         *CPU,
@@ -130,7 +130,7 @@ EVENT_TABLES = (
         ("group_name", "string", "", "process group"),
         ("group_ranks", "string", "", "ranks in the group, as a JSON list"),
     ),
-    table(
+    declare_table(
         "ranges",
         "a range that a user, a library or the profiler opened",
         (
@@ -155,7 +155,7 @@ EVENT_TABLES = (
 """Runs, ranks and the events of a timeline."""
 
 METRIC_TABLES = (
-    table(
+    declare_table(
         "memory_events",
         "an allocator event",
         ("pid", "int64", "", "process"),
@@ -167,7 +167,7 @@ METRIC_TABLES = (
         ("allocated_bytes", "int64", "B", "allocated after the event"),
         ("reserved_bytes", "int64", "B", "reserved after the event"),
     ),
-    table(
+    declare_table(
         "step_metrics",
         "a training step as timed by collect",
         ("step", "int32", "", "from 0, over warm-up and profiled steps"),
@@ -195,7 +195,7 @@ METRIC_TABLES = (
             "peak reserved since the start of the run, over the process's devices",
         ),
     ),
-    table(
+    declare_table(
         "gpu_samples",
         "a sample of a GPU's state by collect, from NVML",
         ("device", "int32", "", "device index, as CUDA numbers it for the process"),
@@ -209,7 +209,7 @@ METRIC_TABLES = (
             for name, (_, doc) in gpu_samples.GPM.items()
         ),
     ),
-    table(
+    declare_table(
         "ncu_metrics",
         "one metric of one profiled launch",
         ("launch_id", "int64", "", "launch, in order of execution"),
@@ -225,9 +225,9 @@ METRIC_TABLES = (
         ("value", "double", "", "value in the base unit; NULL where not available"),
         ("text", "string", "", "value where it is not a number"),
     ),
-    table("api_summary", "one API line of a summary-only log (nvprof)", *_SUMMARY),
-    table("gpu_summary", "one kernel or copy line of a summary-only log (nvprof)", *_SUMMARY),
-    table(
+    declare_table("api_summary", "one API line of a summary-only log (nvprof)", *_SUMMARY),
+    declare_table("gpu_summary", "one kernel or copy line of a summary-only log (nvprof)", *_SUMMARY),
+    declare_table(
         "metric_summary",
         "one metric of one kernel in a summary-only log (nvprof)",
         ("device_name", "string", "", "device as printed"),
@@ -241,7 +241,7 @@ METRIC_TABLES = (
         ("max", "double", "", "largest over the launches"),
         ("avg", "double", "", "mean over the launches"),
     ),
-    table(
+    declare_table(
         "kernel_names",
         "a distinct kernel name of a run",
         ("name", "string", "", "kernel name"),

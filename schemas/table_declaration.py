@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Column(NamedTuple):
@@ -20,18 +23,29 @@ class Table(NamedTuple):
     name: str
     row: str
     columns: tuple[Column, ...]
-    derived: bool = False
-    """Whether the ingest computes it from the other tables of the rank."""
 
 
-def table(
-    name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True, derived: bool = False
-) -> Table:
+def declare_table(name: str, row: str, *columns: tuple[str, str, str, str], ranked: bool = True) -> Table:
     """Declare a table: its columns behind run_id and (if it has rows of each rank) rank."""
     keys = [Column("run_id", "string", "", "the run (and profiler pass) the row belongs to")]
     if ranked:
         keys.append(Column("rank", "int32", "", "process rank in the job; 0 for one process"))
-    return Table(name, row, (*keys, *(Column(*c) for c in columns)), derived)
+    return Table(name, row, (*keys, *(Column(*c) for c in columns)))
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return the Arrow schema of a table; strings are dictionary<int32, string>."""
+    import pyarrow as pa
+
+    types = {"string": pa.dictionary(pa.int32(), pa.string()), "bool": pa.bool_(), "double": pa.float64()}
+    return pa.schema([(c.name, types[c.type] if c.type in types else getattr(pa, c.type)()) for c in table.columns])
+
+
+def row_schema(table: Table) -> pa.Schema:
+    """Return the Arrow schema of the rows of one rank: without run_id and rank."""
+    import pyarrow as pa
+
+    return pa.schema([field for field in arrow_schema(table) if field.name not in ("run_id", "rank")])
 
 
 INTERVAL = (

@@ -17,13 +17,14 @@ import pyarrow as pa
 
 import analyze
 from analyze.derive import derive
-from analyze.derive.numpy_columns import row_schema
 from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
 from analyze.query.modules import defining, words
 from analyze.query.query_files import ResultColumn, catalog
 from analyze.query.selection import DEFAULT, Selection
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
+from schemas.table_declaration import row_schema
+from schemas.tables import RECORDED_TABLES
 
 ROOT = Path(__file__).parent.parent
 OWN = tuple(str(ROOT / package) for package in ("analyze", "collect", "schemas"))
@@ -50,15 +51,15 @@ def sql(
 
 def recorded_tables(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
     """The tables that are recorded of a rank, with these rows."""
-    names = [name for name, table in TABLES.items() if not table.derived or name in rows]
-    return {name: pa.Table.from_pylist(rows.get(name, []), row_schema(name)) for name in names}
+    names = [name for name in TABLES if name in RECORDED_TABLES or name in rows]
+    return {name: pa.Table.from_pylist(rows.get(name, []), row_schema(TABLES[name])) for name in names}
 
 
 def with_derived(recorded: dict[str, pa.Table], *wanted: str) -> dict[str, pa.Table]:
     """Tables of a rank, and those that are derived from them: the wanted ones, by default all."""
 
     def read(table: str, columns: Sequence[str]) -> pa.Table:
-        return (recorded.get(table) or row_schema(table.removeprefix("full.")).empty_table()).select(columns)
+        return (recorded.get(table) or row_schema(TABLES[table.removeprefix("full.")]).empty_table()).select(columns)
 
     return derive(read, lambda table: not wanted or table in wanted) | recorded
 

@@ -27,6 +27,7 @@ FILES = {
 FLOORS = (
     ("analyze.cpus", "analyze.errors", "analyze.shell", "analyze.atomic_output"),
     ("analyze.derive",),
+    ("analyze.stored_tables",),
     ("analyze.sources",),
     ("analyze.store",),
     ("analyze.ingestion",),

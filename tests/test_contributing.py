@@ -108,22 +108,13 @@ def test_source_needs_one_module(copy: Path) -> None:
     assert failed_code == 2 and "b.kernels: not a log of kernels" in failed
 
 
-def insert_before(path: Path, before: str, added: str) -> None:
-    text = path.read_text()
-    assert text.count(before) == 1
-    path.write_text(text.replace(before, added + before))
-
-
-def test_derived_table_needs_a_module_and_its_declaration(copy: Path) -> None:
-    module, declaration, line = shown("Add a derived table")
-    head = "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
-    (copy / "analyze/derive/stream_work.py").write_text(head + module)
-    insert_before(
-        copy / "schemas/derived_tables.py", '    table(\n        "recorded_steps",\n', f"{declaration.strip()},\n"
+def test_derived_table_needs_one_module(copy: Path) -> None:
+    [module] = shown("Add a derived table")
+    imports = (
+        "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\nimport pyarrow as pa\n\n"
+        "from analyze.derive.interface import Derived\nfrom schemas.table_declaration import declare_table\n\n"
     )
-    derived = copy / "analyze/derive/__init__.py"
-    insert_before(derived, '    Derived("recorded_steps"', f"    {line.strip()},\n")
-    insert_before(derived, "from analyze.derive.steps", "from analyze.derive import stream_work\n")
+    (copy / "analyze/derive/stream_work.py").write_text(imports + module)
     (copy / "analyze/queries/gpu/stream-work.sql").write_text(
         "-- How many kernels has each stream?\n--\n"
         "-- @column stream index  Stream.\n-- @column kernels count  Kernels.\n"

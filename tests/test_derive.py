@@ -12,16 +12,18 @@ from support import SAMPLES
 from traces import event, write_trace
 
 import analyze
-from analyze.derive import DERIVED, FULL
+from analyze.derive import DERIVED
+from analyze.derive.interface import FULL, Derived
 from analyze.derive.steps import steps
-from schemas.tables import TABLES, arrow_schema
+from analyze.stored_tables import DERIVED_TABLES, TABLES
+from schemas.table_declaration import arrow_schema
 
 STEPS = "SELECT * FROM recorded_steps ORDER BY ALL"
 
 
 def ranges(*rows: tuple[str, str, int, int | None]) -> dict[str, pa.Table]:
     columns = ("origin", "name", "start_ns", "dur_ns")
-    schema = pa.schema([arrow_schema("ranges").field(c) for c in columns])
+    schema = pa.schema([arrow_schema(TABLES["ranges"]).field(c) for c in columns])
     return {"ranges": pa.Table.from_pylist([dict(zip(columns, row, strict=True)) for row in rows], schema=schema)}
 
 
@@ -63,16 +65,14 @@ def test_no_steps_without_ranges() -> None:
     assert steps(ranges()).num_rows == 0
 
 
-@pytest.mark.parametrize("one", DERIVED, ids=lambda one: one.table)
-def test_a_derived_table_has_its_declared_columns_without_rows(one: object) -> None:
-    assert one in DERIVED
-    for derived in DERIVED:
-        empty = {
-            t: pa.schema([arrow_schema(t.removeprefix(FULL)).field(c) for c in columns]).empty_table()
-            for t, columns in derived.reads.items()
-        }
-        columns = [c.name for c in TABLES[derived.table].columns if c.name not in ("run_id", "rank")]
-        assert TABLES[derived.table].derived and derived.compute(empty).column_names == columns
+@pytest.mark.parametrize("derived", DERIVED, ids=lambda derived: derived.name)
+def test_a_derived_table_has_its_declared_columns_without_rows(derived: Derived) -> None:
+    empty = {
+        t: pa.schema([arrow_schema(TABLES[t.removeprefix(FULL)]).field(c) for c in columns]).empty_table()
+        for t, columns in derived.reads.items()
+    }
+    columns = [c.name for c in derived.table.columns if c.name not in ("run_id", "rank")]
+    assert derived.compute(empty).column_names == columns
 
 
 def outdated(store: Path) -> None:
@@ -81,7 +81,7 @@ def outdated(store: Path) -> None:
     catalogue = json.loads(file.read_text())
     for run in catalogue["runs"].values():
         del run["derived"]
-        run["tables"] = {t: files for t, files in run["tables"].items() if not TABLES[t].derived}
+        run["tables"] = {t: files for t, files in run["tables"].items() if t not in DERIVED_TABLES}
     file.write_text(json.dumps(catalogue))
 
 
@@ -90,7 +90,7 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     assert run_cli("ingest", SAMPLES / "resnet18-ddp2", "--store", store).returncode == 0
 
     # Recordings of today have no call_ops, and only a GPU-only block has twins.
-    tables = [one.table for one in DERIVED if one.table != "call_ops" and not one.of_gpu_block]
+    tables = [one.name for one in DERIVED if one.name != "call_ops" and not one.of_gpu_block]
 
     def answers() -> list[object]:
         with analyze.open(store) as traces:

@@ -13,7 +13,7 @@ from commands import complaints, run_cli
 
 from analyze.query.modules import built_in
 from analyze.query.query_files import catalog
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 
 def test_query_list() -> None:

@@ -22,9 +22,9 @@ from analyze.query.engine import Engine
 from analyze.query.modules import Definition, Module, built_in, columns_of, defining, home, modules, parse_module
 from analyze.query.query_files import Query, catalog, parse
 from analyze.query.sql_checks import names_in, names_in_module
+from analyze.stored_tables import TABLES
 from analyze.trace import critical_path_events
 from analyze.trace.counters import counter_tracks
-from schemas.tables import TABLES
 
 QUERIES = [*catalog().values(), *(f.query for f in findings())]
 OF_SQL = [b for b in built_in().values() if b.sql]

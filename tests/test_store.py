@@ -26,7 +26,8 @@ from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.store import Store
-from schemas.tables import TABLES, arrow_schema
+from analyze.stored_tables import TABLES
+from schemas.table_declaration import arrow_schema
 
 
 def contents(store: Path) -> dict[str, tuple[int, int]]:
@@ -155,7 +156,7 @@ def test_signal_after_the_catalogue_is_written_keeps_its_files(tmp_path: Path, n
 def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     _, store = stored(tmp_path)
     [path] = (store / "kernels").glob("run_id=*/rank-0.parquet")
-    assert pq.read_schema(path).equals(arrow_schema("kernels"))
+    assert pq.read_schema(path).equals(arrow_schema(TABLES["kernels"]))
     group = pq.ParquetFile(path).metadata.row_group(0)
     columns = {c.path_in_schema: c for c in map(group.column, range(group.num_columns))}
     assert "RLE_DICTIONARY" in columns["name"].encodings

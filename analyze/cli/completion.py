@@ -37,7 +37,7 @@ def params(ctx: typer.Context, incomplete: str) -> Completions:
 def run_columns(incomplete: str) -> Completions:
     """Complete a comma-separated list of columns of runs, ranks and GPU work."""
     from analyze.query.selection import GPU_COLUMNS, RANK_COLUMNS
-    from schemas.tables import TABLES
+    from analyze.stored_tables import TABLES
 
     others = [(name, doc) for name, (_, doc) in (RANK_COLUMNS | GPU_COLUMNS).items()]
     yield from _more([(c.name, c.doc) for c in TABLES["runs"].columns] + others, incomplete)
@@ -52,7 +52,7 @@ def result_columns(ctx: typer.Context, incomplete: str) -> Completions:
 
 def tables(incomplete: str) -> Completions:
     """Complete names of tables."""
-    from schemas.tables import TABLES
+    from analyze.stored_tables import TABLES
 
     yield from ((name, f"a row is {t.row}") for name, t in TABLES.items() if name.startswith(incomplete))
 

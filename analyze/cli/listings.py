@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from analyze.query.modules import Module
     from analyze.query.query_files import Query
     from analyze.query.result import Result
-    from schemas.tables import Table
+    from schemas.table_declaration import Table
 
 
 def queries(catalog: Mapping[str, Query]) -> Result:

@@ -12,9 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, firsts, last_below, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals
+from schemas.table_declaration import declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -254,3 +256,69 @@ def _at(calls: Calls, tid: Ints, at: Ints) -> Ints:
     if len(rows):
         found[rows] = OpenIntervals(calls.tid, calls.start, calls.end).at(tid[rows], at[rows])
     return found
+
+
+_TREE = (
+    "tree",
+    "string",
+    "",
+    "which Python functions are part of the tree: op (none), module (those of nn.Modules) or stack (all)",
+)
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "call_work",
+            "a name of GPU work that the calls of a path launched themselves",
+            _TREE,
+            (
+                "path",
+                "int32",
+                "",
+                "path in call_paths; NULL for work that no operator or range launched",
+            ),
+            (
+                "forward_path",
+                "int32",
+                "",
+                "of work of the backward pass: path of the forward operator whose gradient it computes; else NULL",
+            ),
+            ("kind", "string", "", "kernel, memcpy or memset"),
+            ("name", "string", "", "kernel name as in kernels; of a copy or fill, what torch.profiler calls it"),
+            ("calls", "int64", "", "kernels, copies or fills"),
+            ("total_ns", "int64", "ns", "sum of their durations; NULL if 64 bits may not hold it"),
+            ("first_ns", "int64", "ns", "first start"),
+            ("last_ns", "int64", "ns", "last start"),
+        ),
+        version=2,
+        reads=WORK_READS,
+        compute=call_work,
+    ),
+    Derived(
+        declare_table(
+            "call_paths",
+            "a path of names in a call tree, from the root of a thread down to an operator, range or Python function",
+            _TREE,
+            ("path", "int32", "", "number in the rank and tree, in pre-order"),
+            ("parent", "int32", "", "path without its last name; NULL for a root"),
+            ("last_path", "int32", "", "last path below it; its own if there is none"),
+            ("depth", "int32", "", "level in the tree, from 0"),
+            ("kind", "string", "", "of the last name: op, range or python"),
+            ("name", "string", "", "last name of the path"),
+            ("calls", "int64", "", "number of calls"),
+            ("total_ns", "int64", "ns", "sum of their durations; NULL if 64 bits may not hold it"),
+            ("self_ns", "int64", "ns", "sum of their self times; NULL as total_ns"),
+            (
+                "backward_ns",
+                "int64",
+                "ns",
+                "GPU work that its operators and those below it cause in the backward pass elsewhere; NULL as total_ns",
+            ),
+            ("first_ns", "int64", "ns", "first start"),
+        ),
+        version=2,
+        reads=PATHS_READS,
+        compute=call_paths,
+    ),
+)

@@ -15,8 +15,10 @@ import numpy.typing as npt
 
 from analyze.derive.call_paths import number_paths
 from analyze.derive.event_names import are_async, without_step_numbers
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts, in_order, last_below, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts
+from schemas.table_declaration import CPU, INTERVAL, declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,3 +145,38 @@ def _numbers(table: pa.Table, column: str, numbers: Mapping[str, int], missing: 
     """Return the number of each text of a column; -1 for NULL, `missing` for other texts."""
     (codes,), found = text_codes([table.column(column)])
     return np.array([*(numbers.get(text, missing) for text in found.to_pylist()), -1], np.int8)[codes]
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "call_tree",
+            "an operator, range, Python function or CUDA call, with its place in the call tree of its thread",
+            ("kind", "string", "", "op, range, python (a Python function), call (CUDA), overhead or async"),
+            ("name", "string", "", "name; that of a profiler step is ProfilerStep*"),
+            *CPU,
+            ("correlation_id", "int64", "", "of CUDA calls, as in cuda_calls"),
+            ("op_id", "int64", "", "External id, as the file says it"),
+            *INTERVAL,
+            (
+                "node",
+                "int32",
+                "",
+                "number of the event in the rank, in pre-order: its subtree ends at last_node",
+            ),
+            ("parent", "int32", "", "node of the parent; NULL for a root. Of calls and overhead, where they begin"),
+            ("last_node", "int32", "", "node of the last event below it; its own if there is none"),
+            ("depth", "int32", "", "level in the tree, from 0"),
+            ("self_ns", "int64", "ns", "length without that of its children; CUDA calls and overhead stay part of it"),
+            (
+                "path",
+                "int32",
+                "",
+                "path in call_paths (tree stack); of calls and overhead the parent's; NULL of async",
+            ),
+        ),
+        version=1,
+        reads=READS,
+        compute=call_tree,
+    ),
+)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from analyze.derive.event_names import RANGES, are_async
 from analyze.derive.gpu_work import ROWS
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order
 from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.path_graph import (
@@ -38,6 +39,7 @@ from analyze.derive.path_graph import (
 )
 from analyze.derive.threads import distinct, find
 from schemas.api_roles import matching_rule
+from schemas.table_declaration import INTERVAL, declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -370,3 +372,26 @@ def _table(gpu_work: GpuWork, turns: Ints, counts: Sequence[int], pieces: Pieces
             "dur_ns": pa.array(end - start),
         }
     )
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "critical_path",
+            "a piece of the critical path of a rank's recording or a step of it (docs/critical-path.md)",
+            ("turn", "int32", "", "the step, as in recorded_steps; NULL for the path of the whole recording"),
+            ("seq", "int64", "", "place in the path, from 0"),
+            ("kind", "string", "", "cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler, other"),
+            ("name", "string", "", "kernel (short), launch call, call that waited, or profiler overhead; NULL of cpu"),
+            ("tid", "int64", "", "thread, of a piece on the CPU"),
+            ("device", "int32", "", "GPU, of GPU work and its launch"),
+            ("stream", "int64", "", "CUDA stream, of these"),
+            ("correlation_id", "int64", "", "joins these to the CUDA call that launched them"),
+            ("op_id", "int64", "", "the operator that launched them"),
+            *INTERVAL,
+        ),
+        version=1,
+        reads=READS,
+        compute=critical_path,
+    ),
+)

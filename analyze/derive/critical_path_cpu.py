@@ -9,10 +9,12 @@ import numpy as np
 
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.gpu_work import ROWS
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest
 from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.path_graph import Activities, merge_activities
 from analyze.derive.threads import distinct
+from schemas.table_declaration import declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,3 +135,20 @@ def _overlaps(start: Ints, end: Ints, piece_start: Ints, piece_end: Ints) -> tup
     event = np.repeat(np.arange(len(start)), count)
     piece = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(event))
     return event, piece, np.minimum(end[event], piece_end[piece]) - np.maximum(start[event], piece_start[piece])
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "critical_path_cpu",
+            "a name of operators, ranges or CUDA calls in a piece of the critical path on the CPU",
+            ("turn", "int32", "", "the step, as in critical_path"),
+            ("seq", "int64", "", "the piece, as in critical_path"),
+            ("name", "string", "", "name of what was innermost on the thread; NULL for time without an event"),
+            ("dur_ns", "int64", "ns", "for how long; the rows of a piece add up to its length"),
+        ),
+        version=1,
+        reads=READS,
+        compute=critical_path_cpu,
+    ),
+)

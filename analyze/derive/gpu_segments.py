@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from analyze.derive.interface import Derived
 from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, last_if_null, nullable, text_codes
+from schemas.table_declaration import declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -123,3 +125,32 @@ def _first_launched(kinds: Sequence[Work], ends: Ints) -> Work:
     first = np.append(True, work.start[order][1:] != work.start[order][:-1])[: len(order)]
     chosen = work.take(order[first])
     return chosen.take(np.searchsorted(chosen.start, ends))
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "gpu_segments",
+            "a stretch of time in which a GPU runs the same number of kernels, copies and fills",
+            ("device", "int32", "", "GPU index as the process numbered it"),
+            ("start_ns", "int64", "ns", "start; the segments of a device follow each other, first start to last end"),
+            ("dur_ns", "int64", "ns", "length; 0 only where all work of the device has length 0"),
+            ("compute_kernels", "int32", "", "kernels that run and are not communication"),
+            ("comm_kernels", "int32", "", "kernels of the family communication that run"),
+            ("memcpys", "int32", "", "copies that run"),
+            ("memsets", "int32", "", "fills that run"),
+            (
+                "next_correlation_id",
+                "int64",
+                "",
+                "while the GPU is idle, correlation_id of the work that ends it; of several, of the one launched first",
+            ),
+            ("next_call_tid", "int64", "", "thread of the launch call of that work; NULL if unknown"),
+            ("next_call_start_ns", "int64", "ns", "start of that call"),
+            ("next_call_dur_ns", "int64", "ns", "length of that call"),
+        ),
+        version=4,
+        reads=READS,
+        compute=gpu_segments,
+    ),
+)

@@ -16,12 +16,14 @@ import numpy.typing as npt
 from analyze.derive import forward_operators
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.forward_operators import ForwardOperators
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.phases import PhaseAt
 from analyze.derive.sized_calls import calls_at
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
 from analyze.derive.twins import FULL_WORK_READS, with_twins
+from schemas.table_declaration import GPU, INTERVAL, LINK, declare_table, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,7 +111,7 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of gpu_work, from the columns READS of a rank's tables."""
     import pyarrow as pa
 
-    schema = row_schema("gpu_work")
+    schema = row_schema(_TABLE)
     work = pa.Table.from_batches(_batches(tables), schema.remove(schema.get_field_index("first_on_stream")))
     work = work.append_column("first_on_stream", _first_on_stream(work))
     return with_twins(work, tables["twins"], tables["full.gpu_work"]) if tables["twins"].num_rows else work
@@ -398,3 +400,93 @@ def _together(parts: list[Events]) -> Events:
 def _at(values: npt.NDArray[Any], places: Ints, missing: int = NULL) -> npt.NDArray[Any]:
     """Return the values at places; `missing` where the place is -1."""
     return np.append(values, np.array(missing, values.dtype))[places]
+
+
+_TABLE = declare_table(
+    "gpu_work",
+    "a kernel, memcpy or memset, with what launched it",
+    ("kind", "string", "", "kernel, memcpy or memset"),
+    (
+        "name",
+        "string",
+        "",
+        "kernel name; of a memcpy or memset, as torch.profiler calls it: Memcpy HtoD (Pinned -> Device)",
+    ),
+    *GPU[1:],
+    *INTERVAL,
+    LINK[0],
+    (
+        "op_id",
+        "int64",
+        "",
+        "External id of the operator that launched it: kernels.op_id, or as call_ops has it",
+    ),
+    (
+        "call_name",
+        "string",
+        "",
+        "its launch call: the runtime call with its correlation id, else the driver call; NULL if unknown",
+    ),
+    ("call_tid", "int64", "", "thread of the launch call"),
+    ("call_start_ns", "int64", "ns", "start of the launch call"),
+    ("call_dur_ns", "int64", "ns", "length of the launch call"),
+    (
+        "op_name",
+        "string",
+        "",
+        "operator or range with its op_id; without op_id the innermost one around the start of the launch call",
+    ),
+    ("op_tid", "int64", "", "thread of the operator"),
+    ("op_start_ns", "int64", "ns", "start of the operator"),
+    ("op_dur_ns", "int64", "ns", "length of the operator"),
+    (
+        "outer_name",
+        "string",
+        "",
+        "outermost operator around the start of the operator (or of the launch call); without one the range",
+    ),
+    ("outer_start_ns", "int64", "ns", "start of that operator or range"),
+    (
+        "forward_tid",
+        "int64",
+        "",
+        "of work of the backward pass: thread of the forward operator whose gradient it computes; else NULL",
+    ),
+    ("forward_start_ns", "int64", "ns", "start of that operator"),
+    ("phase", "string", "", "innermost phase that the launch call begins in: on its thread, else on any"),
+    ("phase_start_ns", "int64", "ns", "start of the call of that phase"),
+    (
+        "flop_call",
+        "int32",
+        "",
+        "call in sized_calls (counts_flops) that its operator, or without op_id its launch call, begins in;"
+        " NULL in a GPU-only block",
+    ),
+    ("sized_call", "int32", "", "the same of calls with counts_bytes"),
+    ("first_on_stream", "bool", "", "first work of its launch call on its stream; NULL if the call is unknown"),
+)
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "call_ops",
+            "a correlation id of a rank whose External ids are correlation ids (torch 1.12 to 2.2)",
+            ("correlation_id", "int64", "", "of a CUDA call or GPU work"),
+            (
+                "op_id",
+                "int64",
+                "",
+                "External id of the innermost operator or range on the thread when the call begins; NULL without one",
+            ),
+        ),
+        version=1,
+        reads=CALL_OPS_READS,
+        compute=call_ops,
+    ),
+    Derived(
+        _TABLE,
+        version=4,
+        reads=READS,
+        compute=gpu_work,
+    ),
+)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from schemas.tables import arrow_schema
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -17,13 +15,6 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)
-
-
-def row_schema(table: str) -> pa.Schema:
-    """Return the schema of the rows of a derived table: its columns without run_id and rank."""
-    import pyarrow as pa
-
-    return pa.schema([field for field in arrow_schema(table) if field.name not in ("run_id", "rank")])
 
 
 def ints(table: pa.Table, column: str) -> Ints:

@@ -13,9 +13,11 @@ import numpy as np
 
 from analyze.derive.call_sums import backward_times, sums
 from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, segments
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts
 from analyze.derive.threads import OpenIntervals, distinct, find
+from schemas.table_declaration import declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,3 +180,34 @@ def _sums(
             own, total = sums(label, n, (of_all - below) * is_own), sums(label, n, of_all * once)
         columns |= {f"self_{device}_bytes": own, f"total_{device}_bytes": total}
     return pa.table(columns)
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "op_sums",
+            "a name of operators, ranges, CUDA calls or Python functions, added up as torch.profiler's key_averages()",
+            ("python", "bool", "", "whether Python functions take self time from what is below them: filter on it"),
+            ("kind", "string", "", "op, range, python (a Python function), call (CUDA), overhead or async"),
+            ("name", "string", "", "name; that of a profiler step is ProfilerStep*"),
+            ("calls", "int64", "", "calls; one that is the only child of its parent and has its name is one with it"),
+            ("total_ns", "int64", "ns", "sum of durations; NULL if 64 bits may not hold it, as all that follow"),
+            ("self_ns", "int64", "ns", "sum of durations without those of children, CUDA calls included; 0 of async"),
+            ("gpu_ns", "int64", "ns", "GPU work with their External ids"),
+            ("total_gpu_ns", "int64", "ns", "GPU work with their External ids or those of events below them"),
+            (
+                "backward_ns",
+                "int64",
+                "ns",
+                "GPU work of the backward pass of it and of operators below it, launched outside of it",
+            ),
+            ("self_device_bytes", "int64", "B", "allocated less freed on GPUs, without children; NULL if not recorded"),
+            ("total_device_bytes", "int64", "B", "allocated less freed on GPUs while they ran; NULL if not recorded"),
+            ("self_cpu_bytes", "int64", "B", "allocated less freed in the CPU's memory, without children"),
+            ("total_cpu_bytes", "int64", "B", "allocated less freed in the CPU's memory while they ran"),
+        ),
+        version=2,
+        reads=READS,
+        compute=op_sums,
+    ),
+)

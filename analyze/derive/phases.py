@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analyze.derive.forward_operators import ENGINE, NODE
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
 from analyze.derive.threads import OpenIntervals, by_thread, distinct, find, nesting_order
 from schemas.phases import PHASES
+from schemas.table_declaration import INTERVAL, declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -208,3 +210,22 @@ def _spans(table: pa.Table, phase: Ints) -> Spans:
 def _joined(parts: list[Spans]) -> Spans:
     tid, start, end, phase = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return Spans(tid, start, end, phase)
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "phase_calls",
+            "a range of a phase on a thread: of the collector's names, else of torch's, with inferred phases",
+            ("tid", "int64", "", "thread"),
+            ("phase", "string", "", "data, h2d, forward, loss, backward or optimizer"),
+            *INTERVAL,
+            ("inferred", "bool", "", "inferred from autograd's nodes: no range says it"),
+            ("begins", "bool", "", "first of the ranges of one phase that overlap on a thread: they are one call"),
+            ("call_start_ns", "int64", "ns", "start of that one"),
+        ),
+        version=1,
+        reads=READS,
+        compute=phase_calls,
+    ),
+)

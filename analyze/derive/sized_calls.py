@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, row_schema, text_codes
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
+from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -133,7 +135,7 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
         "counts_flops": counts_flops[rows],
         "counts_bytes": counts_bytes[rows],
     }
-    schema = row_schema("sized_calls")
+    schema = row_schema(_TABLE)
     return pa.table(found).select(schema.names).cast(schema)
 
 
@@ -190,3 +192,48 @@ def calls_at(sized_calls: pa.Table, counted: str) -> Callable[[Ints, Ints], Ints
     tid, start, dur, call = (ints(sized_calls, c)[rows] for c in ("tid", "start_ns", "dur_ns", "call"))
     calls = OpenIntervals(tid, start, np.where(dur == NULL, start, start + dur))
     return lambda tid, time: np.append(call, NULL)[calls.at(tid, time)]
+
+
+_TABLE = declare_table(
+    "sized_calls",
+    "a call of an operator whose FLOPs or outputs follow from the shapes of its inputs",
+    ("call", "int32", "", "number in the rank"),
+    CPU[1],
+    ("name", "string", "", "operator"),
+    *INTERVAL,
+    ("op_id", "int64", "", "External id"),
+    (
+        "output",
+        "string",
+        "",
+        "kind of operator with counted FLOPs (conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul,"
+        " attention, attention_backward, template_matmul); like 0: the output has the shape of input 0; broadcast:"
+        " that of inputs 0 and 1; arguments: outputs are among the inputs (Inductor's Triton kernels)",
+    ),
+    ("signature", "int32", "", "number of the name, shapes, types, other inputs and gradients in the rank"),
+    ("input_dims", "string", "", "shapes of the inputs, JSON"),
+    ("input_types", "string", "", "element types of the inputs, JSON"),
+    ("concrete_inputs", "string", "", "scalar inputs, JSON"),
+    (
+        "gradients",
+        "int32",
+        "",
+        "gradients with FLOPs (input, weight) that a library's backward convolution computes, until torch 1.10",
+    ),
+    (
+        "counts_flops",
+        "bool",
+        "",
+        "its FLOPs count: its kind has a formula, and no other such call begins in it",
+    ),
+    ("counts_bytes", "bool", "", "its bytes count: it has an end and is in no other such call"),
+)
+
+DERIVED = (
+    Derived(
+        _TABLE,
+        version=1,
+        reads=READS,
+        compute=sized_calls,
+    ),
+)

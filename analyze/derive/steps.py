@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analyze.derive.interface import Derived
 from analyze.derive.numpy_columns import equals
+from schemas.table_declaration import INTERVAL, declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+READS = {"ranges": ("origin", "name", "start_ns", "dur_ns")}
 _LARGEST = 2**31 - 1
 
 
@@ -55,3 +58,20 @@ def _number(name: str | None) -> int | None:
         return None
     number = int(significant or "0")
     return number if number <= _LARGEST else None
+
+
+DERIVED = (
+    Derived(
+        declare_table(
+            "recorded_steps",
+            "a training step, as a range of the profiler or an NVTX range `step` says",
+            ("turn", "int32", "", "place among the steps of the rank, from 0"),
+            ("number", "int32", "", "the number in the range's name; NULL where it has none"),
+            *INTERVAL,
+            ("next_ns", "int64", "ns", "start of the step that follows; NULL for the last"),
+        ),
+        version=1,
+        reads=READS,
+        compute=steps,
+    ),
+)

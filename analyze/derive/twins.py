@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, row_schema, text_codes
+from analyze.derive.interface import Derived
+from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes
 from analyze.derive.threads import find
 from schemas import table_declaration
+from schemas.table_declaration import GPU, INTERVAL, LINK, declare_table, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -72,7 +74,7 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
         expected, turns = _expected(theirs, step[theirs], steps, full_steps)
         left, right = common_subsequence(own_code[mine], full_code[expected])
         twin[mine[left]], turn[mine[left]] = expected[right], turns[right]
-    schema = row_schema("twins")
+    schema = row_schema(_TABLE)
     of_kernels = np.where(twin < full.counts[0], twin, -1)
     found = {
         "kind": np.repeat(list(_KINDS), own.counts),
@@ -254,3 +256,28 @@ def _take(column: pa.ChunkedArray, places: Ints) -> pa.Array:
 
     taken = column.take(pa.array(np.where(places < 0, 0, places), mask=places < 0))
     return taken.combine_chunks().cast(pa.string()) if pa.types.is_dictionary(column.type) else taken
+
+
+_TABLE = declare_table(
+    "twins",
+    "a kernel, memcpy or memset of a GPU-only block, with its twin in the full block of the same program",
+    ("kind", "string", "", "kernel, memcpy or memset"),
+    *GPU[1:],
+    *INTERVAL,
+    LINK[0],
+    ("turn", "int32", "", "step that launched it, as in recorded_steps; NULL if its twin is in no step"),
+    ("full_start_ns", "int64", "ns", "start of the twin; NULL without a twin, as all that follow"),
+    ("full_dur_ns", "int64", "ns", "duration of the twin"),
+    ("full_correlation_id", "int64", "", "correlation id of the twin"),
+    *table_declaration.COLLECTIVE,
+)
+
+DERIVED = (
+    Derived(
+        _TABLE,
+        version=2,
+        reads=READS,
+        compute=twins,
+        of_gpu_block=True,
+    ),
+)

@@ -36,7 +36,7 @@ from analyze.sources.remote import raw_path
 from analyze.store.catalogue import PARSER_VERSION, Count, Rank, StoredFile, TableFile, table_path
 from analyze.store.file_digest import printable
 from analyze.store.store import StagedFile, Store
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 PLAN = "plan.json"
 """Name of the plan of a folder of shards."""

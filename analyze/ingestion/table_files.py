@@ -88,9 +88,10 @@ class TableWriter(RowGroupWriter):
     """Writes a table's rows of one rank and adds run_id and rank."""
 
     def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
-        from schemas.tables import arrow_schema
+        from analyze.stored_tables import TABLES
+        from schemas.table_declaration import arrow_schema
 
-        super().__init__(path, arrow_schema(table))
+        super().__init__(path, arrow_schema(TABLES[table]))
         self._run_id, self._rank = run_id, rank
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -154,9 +155,10 @@ def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from schemas.tables import arrow_schema
+    from analyze.stored_tables import TABLES
+    from schemas.table_declaration import arrow_schema
 
-    schema = arrow_schema(table)
+    schema = arrow_schema(TABLES[table])
     unknown = {k for r in rows for k in r} - set(schema.names)
     if unknown:
         raise KeyError(f"{table} has no column {sorted(unknown)}")

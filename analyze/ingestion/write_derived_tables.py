@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from analyze.derive import DERIVED, FULL, FULL_TABLES
+from analyze.derive import DERIVED, FULL_TABLES
+from analyze.derive.interface import FULL
 from analyze.derive.numpy_columns import text_codes
 from analyze.ingestion import kernel_names
 from analyze.ingestion.table_files import TableWriter
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def derived_version() -> str:
     """Return a digest of the versions of all derived tables and of the rules that they follow."""
     roles = [(rule.role, rule.waits_for, rule.matches) for rule in api_roles.rules()]
-    versions = repr([(one.table, one.version) for one in DERIVED]) + kernel_names.rules_digest() + repr(roles)
+    versions = repr([(one.name, one.version) for one in DERIVED]) + kernel_names.rules_digest() + repr(roles)
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
@@ -72,11 +73,11 @@ def write_derived(
     left = {}
     for one in DERIVED:
         if there & one.reads.keys() and (full or not one.of_gpu_block):
-            left[one.table] = one
-            there.add(one.table)
+            left[one.name] = one
+            there.add(one.name)
     found = {**written, **full}
     while left:
-        ready = [one.table for one in left.values() if not one.reads.keys() & left.keys()]
+        ready = [one.name for one in left.values() if not one.reads.keys() & left.keys()]
         ranks = sorted({rank for _, rank in written})
         tasks = [(table, rank, found, run_id, folder) for rank in ranks for table in ready]
         for (table, rank, *_), path in zip(tasks, mapper(_write_one, tasks), strict=True):
@@ -90,7 +91,7 @@ def _write_one(
     table: str, rank: int, written: Mapping[tuple[str, int], Path], run_id: str, folder: Path
 ) -> Path | None:
     """Derive one table of one rank; return its file, or None if it has no rows."""
-    [one] = [one for one in DERIVED if one.table == table]
+    [one] = [one for one in DERIVED if one.name == table]
 
     read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, rank, columns))
     rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})

@@ -16,7 +16,7 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.modules import defining
 from analyze.query.sql_checks import sentence
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine

@@ -27,7 +27,7 @@ from analyze.query.selection import DEFAULT, Selection
 from analyze.query.sql_checks import check_select, module_statements, names_in, names_in_module, sentence
 from analyze.query.sql_process import ProcessRows
 from analyze.store.store import Store
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 _STORED = TABLES.keys() - {"runs"}
 """Stored tables, of which an engine creates a view when SQL first reads them."""

@@ -36,8 +36,8 @@ from pathlib import Path
 from analyze.errors import InputError, unreadable
 from analyze.query.computed import COMPUTED, Create
 from analyze.query.query_files import BUILT_IN, LONGEST, MODULES, UNITS, ResultColumn, names_of, unwrap
+from analyze.stored_tables import TABLES
 from schemas.files import read_bounded
-from schemas.tables import TABLES
 
 MODULE_UNITS = UNITS | {"row"}
 """Those of a query's columns, and `row`: a struct of all columns of a table."""
@@ -275,7 +275,7 @@ def check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None
 
 def columns_of(definition: Definition) -> Iterator[ResultColumn]:
     """The documented columns, with those of other tables that it lists; `* of t` stays where `t` is a parameter."""
-    from schemas.tables import TABLES
+    from analyze.stored_tables import TABLES
 
     for column in definition.columns:
         if column.name != "*" or column.doc in (definition.params or ()):

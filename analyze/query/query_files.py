@@ -24,7 +24,7 @@ A file begins with comment lines, the rest is one SELECT::
 The comment lines come in this order. CTEs have plain names, of no table or view; in modules they begin with `_`,
 so that neither hides the other's.
 
-The SELECT reads the tables of `schemas.tables` and what its modules define. Every table has one more column,
+The SELECT reads the tables of `analyze.stored_tables` and what its modules define. Every table has one more column,
 `run_group`: NULL, or with `--by` the number of the group of runs that the row belongs to. A query groups by it and
 returns it first; `@column` does not name it.
 

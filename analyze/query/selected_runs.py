@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 
-from analyze.derive import FULL, derive
-from analyze.derive.numpy_columns import row_schema
+from analyze.derive import derive
+from analyze.derive.interface import FULL
 from analyze.derive.twins import COLLECTIVE
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
@@ -23,7 +23,8 @@ from analyze.query.sql_checks import check_expression, failure, one_select, sent
 from analyze.store.catalogue import PARSER_VERSION, RUN_TABLES, TableFile
 from analyze.store.parquet_checksums import verify
 from analyze.store.store import Store
-from schemas.tables import TABLES, Column, arrow_schema
+from analyze.stored_tables import DERIVED_TABLES, TABLES
+from schemas.table_declaration import Column, arrow_schema, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -278,7 +279,7 @@ class SelectedRuns:
         """Create a view of each stored table with the rows of the selected runs and their group; yield its name."""
         blocks = [run for run in self.runs if run[0].snapshot.runs[run[1]].full]
         with_collectives = "kernels" in tables and bool(blocks)
-        derived = {t for t in tables if TABLES[t].derived} | ({"twins"} if with_collectives else set())
+        derived = (DERIVED_TABLES.keys() & tables) | ({"twins"} if with_collectives else set())
         scans = self._derived(sorted(derived))
         for table in tables:
             if table == "kernel_names":
@@ -349,7 +350,7 @@ class SelectedRuns:
         if table.startswith(FULL):
             return self._of_full_block(run, rank, table.removeprefix(FULL), columns)
         listed = ", ".join(f'"{c}"' for c in columns)
-        schema = pa.schema([arrow_schema(table).field(c) for c in columns])
+        schema = pa.schema([arrow_schema(TABLES[table]).field(c) for c in columns])
         try:
             rows = self.connection.sql(f"SELECT {listed} FROM ({self._scan(table, [run])}) WHERE rank = {rank}")
             return rows.to_arrow_table().cast(schema)
@@ -361,8 +362,8 @@ class SelectedRuns:
         store, run_id = run
         full = store.snapshot.runs[run_id].full
         if full not in store.snapshot.runs:
-            return row_schema(table).empty_table().select([*columns])
-        if not TABLES[table].derived or not _is_stale(store, full):
+            return row_schema(TABLES[table]).empty_table().select([*columns])
+        if table not in DERIVED_TABLES or not _is_stale(store, full):
             return self._of_rank((store, full), rank, table, columns)
         read = with_kernel_names(partial(self._of_rank, (store, full), rank))
         return derive(read, {table}.__contains__)[table].select([*columns])

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from analyze.errors import InputError
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 TIMING = ("torch", "nsys", "nvprof", "gpu")
 """Profilers that time GPU work, the best first: passes of one workload under them show the same work again. `gpu` is

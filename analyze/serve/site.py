@@ -37,7 +37,7 @@ from analyze.serve.report_cache import ReportCache
 from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 HERE = Path(__file__).parent
 MOST_SQL_ROWS = 1_000

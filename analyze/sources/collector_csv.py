@@ -8,7 +8,7 @@ from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport, TableBatch, batch_schema
 from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
-from schemas.tables import TABLES
+from analyze.stored_tables import TABLES
 
 _BAD_VALUE = "a value in it cannot be read"
 

@@ -9,7 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.sources.remote import RawPath
-from schemas.tables import arrow_schema
+from analyze.stored_tables import TABLES
+from schemas.table_declaration import row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,9 +87,7 @@ class SourceFile:
 @cache
 def batch_schema(table: str) -> pa.Schema:
     """Return the schema of a table's batches: its columns without run_id and rank."""
-    import pyarrow as pa
-
-    return pa.schema([f for f in arrow_schema(table) if f.name not in ("run_id", "rank")])
+    return row_schema(TABLES[table])
 
 
 def inline_map(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:

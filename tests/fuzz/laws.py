@@ -12,7 +12,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from schemas.tables import TABLES
+from analyze.stored_tables import DERIVED_TABLES
 
 Kept = dict[str, int]
 """Rows in the store by table; of `ncu_metrics` the lines they came from."""
@@ -70,7 +70,7 @@ def gpu_kept(kept: Kept) -> int:
 
 def all_kept(kept: Kept) -> int:
     """Rows of every table of events or sums."""
-    return sum(n for t, n in kept.items() if t not in ("runs", "kernel_names") and not TABLES[t].derived)
+    return sum(n for t, n in kept.items() if t not in ("runs", "kernel_names") and t not in DERIVED_TABLES)
 
 
 def break_of_law(there: int, kept: int, lost: int, exact: bool) -> str | None:

@@ -62,8 +62,8 @@ CREATE MACRO product_flops(a, b) AS CASE
         THEN 2 * list_product(a)::BIGINT * b[len(b)]
 END;
 
--- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call in sized_calls; NULL if unknown, or beyond
---   64 bits.
+-- @macro call_flops(op, name, a, b, c, d, inputs, gradients)  FLOPs of a call in sized_calls; NULL if
+--   unknown, or beyond 64 bits.
 -- `a` to `d` are the shapes of its first four inputs, `gradients` is that of the call.
 CREATE MACRO call_flops(op, name, a, b, c, d, inputs, gradients) AS TRY(CASE op
     WHEN 'conv' THEN conv_flops(a, b, int_list(inputs, 3), int_list(inputs, 4), int_list(inputs, 5), is_true(inputs, 6))
