@@ -20,7 +20,7 @@ from traces import kernel, launch, op, step, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
-from analyze.report.timeline import MOST, MOST_IN_FILE, Timeline
+from analyze.report.timeline import MOST, Timeline
 
 assert browser and pages  # fixtures
 
@@ -106,16 +106,19 @@ def test_windows_of_a_long_recording_have_few_rectangles(tmp_path: Path) -> None
     one = many.window(1_004_000, 1_004_001)
     assert {name for _, _, name, *_ in drawn(one)} == {"gemm", "op2", "ProfilerStep*"}
     file = many.in_file()
-    assert rectangles(file) <= MOST_IN_FILE
+    assert rectangles(file) <= MOST
 
 
 def test_a_report_has_the_steps_around_a_moment(tmp_path: Path) -> None:
     steps = [step(n, 100_000 * n, 100_000) for n in range(9)]
-    ops = [op(f"op{i % 7}", 50 * i, 40, i + 1) for i in range(18_000)]
-    data = timeline(write_trace(tmp_path / "a.json", [*steps, *ops])).in_file(550_000_000)
-    assert (data["from"], data["to"]) == (400_000_000, 600_000_000)
-    # Each step holds 2,000 operators.
-    assert data["cell"] == 0 and sum(name.startswith("op") for _, _, name, *_ in drawn(data)) == 4_000
+    ops = [op(f"op{i % 7}", 45 * i, 40, i + 1) for i in range(20_000)]
+    # A kernel of the sixth step ends 7 ms after it.
+    late = [launch(590_000, 7), kernel("late", 606_000, 1_000, correlation=7)]
+    data = timeline(write_trace(tmp_path / "a.json", [*steps, *ops, *late])).in_file(550_000_000)
+    assert (data["from"], data["to"]) == (400_000_000, 607_000_000)
+    # An operator begins every 45 us.
+    operators = sum(name.startswith("op") for _, _, name, *_ in drawn(data))
+    assert data["cell"] == 0 and operators == 207_000 // 45
 
 
 def test_find_counts_and_orders_hits(tmp_path: Path) -> None:

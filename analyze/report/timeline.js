@@ -246,7 +246,7 @@ class Timeline {
 
   drawLane(laid, y) {
     const { lane, i } = laid, pen = this.pen, held = this.events.byLane[i];
-    const folds = lane.rows > 1, label = (folds ? (this.open.get(i) ? '▾ ' : '▸ ') : '') + (this.narrow ? lane.label.replace('thread ', '') : lane.label);
+    const folds = lane.rows > 1, label = (folds ? (this.open.get(i) ? '▾ ' : '▸ ') : '') + (this.narrow ? lane.label.replace(/^thread |^GPU \d+ (?=samples)/, '') : lane.label);
     pen.fillStyle = lane.kind === 'gpu' ? this.colour.ink : this.colour.soft;
     this.text(label, folds ? 2 : 6, y + Math.min(laid.height, ROW + 4) / 2, this.gutter - 8);
     pen.save();
@@ -337,7 +337,7 @@ class Timeline {
         down = true;
       });
       pen.stroke();
-      const text = `${title} to ${Math.round(most).toLocaleString('en')} ${unit}`;
+      const text = this.narrow ? title : `${title} to ${Math.round(most).toLocaleString('en')} ${unit}`;
       pen.fillStyle = colours[colour];
       pen.fillRect(this.gutter + 4 + label, y + 4, 8, 3);
       pen.fillStyle = this.colour.soft;

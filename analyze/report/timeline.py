@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
 MOST = 20_000
-"""Most rectangles of a window."""
-MOST_IN_FILE = 15_000
-"""Most rectangles in a report: about 300 KB."""
+"""Most rectangles of a window: about 400 KB."""
 _WIDTHS = (100, 4_000)
 """Least and most cells of a window."""
 _LONGEST_NAME = 2_000
@@ -255,19 +253,16 @@ class Timeline:
         """
         first, last = self._span
         start, end = first if from_ns is None else from_ns, last if to_ns is None else to_ns
-        return self._window(start, end, width, MOST)
-
-    def _window(self, start: int, end: int, width: int, most: int) -> dict[str, Any]:
         if start >= end or not abs(start) < 1 << 62 or not abs(end) < 1 << 62:
             raise InputError(f"timeline: {start} to {end} ns is not a window")
         from_ns, to_ns = start + self._zero, end + self._zero
-        whole = self._count(from_ns, to_ns) <= most
+        whole = self._count(from_ns, to_ns) <= MOST
         cells = min(max(width, _WIDTHS[0]), _WIDTHS[1])
         cell_ns = 1 if whole else max(1, -(-(end - start) // cells))
         self._engine.execute(
             _CELLS.format(events=_EVENTS.format(run=self._run), from_ns=from_ns, to_ns=to_ns, cell_ns=cell_ns)
         )
-        while self._engine.rows("SELECT count(*) FROM timeline_cells")[0][0] > most:
+        while self._engine.rows("SELECT count(*) FROM timeline_cells")[0][0] > MOST:
             self._engine.execute(_FEWER_CELLS)
             cell_ns *= 2
         names = _Names()
@@ -393,13 +388,12 @@ class Timeline:
 
         `around_ns`: a moment that the steps hold; by default one in the middle.
         """
-        first, last = self._span
-        windows = [(first, last), *self._around(around_ns)]
-        few = (w for w in windows if self._count(w[0] + self._zero, w[1] + self._zero) <= MOST_IN_FILE)
-        return self._window(*next(few, windows[-1]), 1_000, MOST_IN_FILE)
+        windows = [self._span, *self._around(around_ns)]
+        few = (w for w in windows if self._count(w[0] + self._zero, w[1] + self._zero) <= MOST)
+        return self.window(*next(few, windows[-1]))
 
     def _around(self, moment: int | None) -> list[tuple[int, int]]:
-        """Return the windows of two steps and of one."""
+        """Return the windows of two steps and of one, up to the end of the GPU work that they launch."""
         steps = self._rows(
             "SELECT min(start_ns), max(start_ns + dur_ns) FROM recorded_steps WHERE {run} GROUP BY turn ORDER BY turn"
         )
@@ -408,8 +402,15 @@ class Timeline:
         moments = () if moment is None else (moment + self._zero,)
         inside = [i for i, (start, end) in enumerate(steps) for m in moments if start <= m < end]
         at = inside[0] if inside else len(steps) // 2
-        two = steps[max(0, at - 1) :][:2]
-        return [(w[0][0] - self._zero, w[-1][1] - self._zero) for w in (two, [steps[at]])]
+        windows = []
+        for chosen in (steps[max(0, at - 1) :][:2], [steps[at]]):
+            start, end = chosen[0][0], chosen[-1][1]
+            [(launched,)] = self._rows(
+                "SELECT max(start_ns + dur_ns) FROM gpu_work WHERE {run}"
+                f" AND call_start_ns >= {start} AND call_start_ns < {end}"
+            )
+            windows.append((start - self._zero, max(end, launched or end) - self._zero))
+        return windows
 
 
 class _Names:
