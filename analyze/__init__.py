@@ -55,6 +55,7 @@ __all__ = [
     "InternalError",
     "MachineError",
     "Traces",
+    "baselines",
     "cache",
     "catalog",
     "commit",
@@ -62,6 +63,9 @@ __all__ = [
     "compare",
     "ingest",
     "open",
+    "open_baseline",
+    "remove_baseline",
+    "set_baseline",
     "studies",
     "tables",
 ]
@@ -191,10 +195,13 @@ def compare(
     profiler: str | None = None,
     block: str | None = None,
     flame: Paths | None = None,
+    baseline: str | None = None,
+    baselines: Paths | None = None,
 ) -> Comparison:
     """Compare runs: which measures and parts changed, whether the runs show it, and whether `fail_if` holds.
 
-    `a`, `b`: the runs of each side; without `b`, `a` is a folder of `collect ab`. `where`: SQL over the columns of
+    `a`, `b`: the runs of each side; without `b`, `a` is a folder of `collect ab`. With `baseline`, A is the baseline of
+    this name in the folder `baselines`, and `a` the runs of B. `where`: SQL over the columns of
     `runs` and `rank`, for both sides; `where_a`, `where_b` for one of them. `profiler`, `block`: as in `Traces.where`.
     The others: see `analyze.comparison.compare`. Returns the rows (`answer`: times in ns, shares in %), notes, and the
     conditions of `fail_if` that hold, or that the runs cannot decide. Raises InputError.
@@ -208,6 +215,14 @@ def compare(
     # Operators' stacks are of the full block.
     query = LEVELS[level].query if level in LEVELS else "breakdown"
     prefer = find(query).prefer if flame is None else None
+    if baseline is not None:
+        if b is not None:
+            raise InputError("compare: with a baseline, only the runs to compare with it")
+        with open_baseline(baseline, baselines) as kept:
+            return compare(
+                kept, a, level, time, where, where_a, where_b, per_step, tolerance, margin, fail_if, naive, despite,
+                sort, limit, profiler, block, flame,
+            )  # fmt: skip
     if b is None:
         if isinstance(a, Traces) or len(folders := as_paths(a)) != 1:
             raise InputError("compare needs two sides: A B, or A... --with B..., or one folder of collect ab")
@@ -238,6 +253,43 @@ def compare(
         read_now = [t for t in sides if not any(t is given for given in (a, b))]
         warnings = tuple(w for t in read_now for w in t.warnings)
         return replace(result, answer=Answer(result.answer), warnings=warnings)
+
+
+def set_baseline(name: str, *runs: Paths, folder: Paths | None = None) -> IngestResult:
+    """Keep runs under a name, for `compare`; an older baseline of this name is replaced.
+
+    `folder`: where baselines are kept, a folder or URL; by default $TRACEQUARRY_BASELINES, else .tracequarry/baselines.
+    Raises InputError.
+    """
+    from analyze.baseline_folder import folder_of
+    from analyze.baseline_folder import set_baseline as run_set
+
+    return run_set(name, as_paths(runs), folder_of(folder))
+
+
+def open_baseline(name: str, folder: Paths | None = None) -> Traces:
+    """Open the runs of a baseline. Raises InputError if there is none."""
+    from analyze.baseline_folder import folder_of
+    from analyze.baseline_folder import open_baseline as find_baseline
+
+    store = find_baseline(name, folder_of(folder))
+    store.release()
+    return open(str(store))
+
+
+def baselines(folder: Paths | None = None) -> list[str]:
+    """Return the names of the baselines. Raises InputError."""
+    from analyze.baseline_folder import baseline_names, folder_of
+
+    return baseline_names(folder_of(folder))
+
+
+def remove_baseline(name: str, folder: Paths | None = None) -> None:
+    """Remove a baseline. Raises InputError if there is none."""
+    from analyze.baseline_folder import folder_of
+    from analyze.baseline_folder import remove_baseline as run_remove
+
+    run_remove(name, folder_of(folder))
 
 
 def catalog(queries: Paths | Sequence[Paths] = ()) -> dict[str, Query]:

@@ -89,11 +89,11 @@ def compare(
 ) -> Comparison:
     """Compare the runs in `a` with those in `b`.
 
-    `level`: measure, run, step, kernel, family, op, module or phase. `time`: gpu or cpu (op and phase). `per_step`:
-    divide by the steps of each run; by default if all say how many they hold. `tolerance`: change in % of A's time up to which a
-    row with as many calls is `same`. `margin`: change in % up to which the verdict is `same`. `fail_if`: conditions,
-    see `Condition.parse`; `naive` compares the means, as if runs did not differ. `despite`: what may differ, though it
-    makes a verdict meaningless. `flame`: a file for the operators' stacks with their times on both sides, as of
+    `level`: one of ALL_LEVELS. `time`: gpu or cpu (op and phase). `per_step`: divide by the steps of each run; by
+    default if all say how many they hold. `tolerance`: change in % of A's time up to which a row with as many calls is
+    `same`. `margin`: change in % up to which the verdict is `same`. `fail_if`: conditions, see `Condition.parse`;
+    `naive` compares the means, as if runs did not differ. `despite`: what may differ, though it makes a verdict
+    meaningless. `flame`: a file for the operators' stacks with their times on both sides, as of
     difffolded.pl. Raises InputError.
     """
     _check(level, time, tolerance, margin)

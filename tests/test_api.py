@@ -49,6 +49,10 @@ MIRROR: dict[str, Api] = {
     "compact": (analyze.compact,),
     "tables": (analyze.tables,),
     "cache": (analyze.cache,),
+    "baseline set": (analyze.set_baseline,),
+    "baseline list": (analyze.baselines,),
+    "baseline show": (analyze.open_baseline,),
+    "baseline rm": (analyze.remove_baseline,),
 }
 """What answers the questions of each command; the paths and folders of queries of `Traces` go to `open`."""
 
@@ -100,7 +104,10 @@ def test_defaults_are_the_same(command: str) -> None:
     def plain(default: object) -> object:
         return None if default in ("", (), None) else default
 
-    [function] = [c.callback for c in cli.app.registered_commands if c.callback and c.callback.__name__ == command]
+    groups = [cli.app, *(g.typer_instance for g in cli.app.registered_groups if g.typer_instance)]
+    name = command.split()[-1]
+    known = [c for group in groups for c in group.registered_commands]
+    [function] = [c.callback for c in known if c.callback and c.callback.__name__.rstrip("_") == name]
     of_command = {RENAMED.get(n, n): p.default for n, p in inspect.signature(function).parameters.items()}
     of_api = {n: p.default for n, p in inspect.signature(MIRROR[command][0]).parameters.items()}
     # `analyze trace --open` needs no file.

@@ -35,6 +35,7 @@ FLOORS = (
     ("analyze.verdict",),
     (
         "analyze.advise",
+        "analyze.baseline_folder",
         "analyze.comparison",
         "analyze.flame",
         "analyze.health",

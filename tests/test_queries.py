@@ -82,6 +82,7 @@ NOT_ADDED = {
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
 NO_SUMS = {
+    "step-parts": "means over steps",
     "rank-skew": "least, middle and most of the ranks",
     "roofs": "rates of a GPU",
     "health": "facts",

@@ -139,7 +139,7 @@ def test_parts_of_a_program_without_a_gpu(tmp_path: Path) -> None:
     found = {r["part"]: r for r in analyze.compare(trace("a", 20), trace("b", 50), level="step").answer.dicts()}
     assert found["cpu: aten::mm"]["change_ns"] == 30_000 and sum(r["change_ns"] for r in found.values()) == 0
     none = write_trace(tmp_path / "none" / "t.json", [op("aten::mm", 10, 5, 1)])
-    with pytest.raises(InputError, match="B, run .* has no recorded training steps"):
+    with pytest.raises(InputError, match=r"B, run .* has no recorded training steps"):
         analyze.compare(trace("a", 20), none, level="step")
 
 

@@ -61,6 +61,12 @@ def compare(
     b: Annotated[
         list[Path] | None, typer.Option("--with", help="The runs of B: all paths up to the next option.")
     ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="A is the baseline of this name; all paths are the runs of B.")
+    ] = None,
+    baselines: Annotated[
+        Path | None, typer.Option("--baselines", help="Where baselines are kept, as in analyze baseline --folder.")
+    ] = None,
     level: Annotated[
         str,
         typer.Option(
@@ -134,10 +140,15 @@ def compare(
         from analyze.flame import check_difference
 
         check_difference(flame)
-    before, after = _sides(a, b)
+    if baseline is not None:
+        if b:
+            raise InputError("compare: either --baseline or --with")
+        before, after = analyze.open_baseline(baseline, baselines), open_traces(a)
+    else:
+        before, after = map(open_traces, _sides(a, b))
     result = analyze.compare(
-        open_traces(before),
-        open_traces(after),
+        before,
+        after,
         level=level,
         time=time,
         where=where,

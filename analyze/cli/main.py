@@ -11,6 +11,7 @@ import typer
 
 from analyze.cli import signals, terminal
 from analyze.cli.advise import advise
+from analyze.cli.baseline import baseline
 from analyze.cli.cache import cache
 from analyze.cli.commit import commit
 from analyze.cli.compact import compact
@@ -62,6 +63,8 @@ for command_function in COMMANDS:
     own_class = CompareCommand if command_function is compare else None
     of_query = command_function in (query, pivot, plot)
     app.command(cls=QueryCommand if of_query else own_class, short_help=" ".join(summary.split()))(command_function)
+
+app.add_typer(baseline)
 
 
 def _print_version(asked: bool) -> None:
