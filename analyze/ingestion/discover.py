@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
 from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
-from analyze.ingestion.raw_files import export_of, given_paths, rank_hint
+from analyze.ingestion.raw_files import export_of, given_paths
 from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
-from analyze.sources import BY_KIND, SOURCES, Source, detect
+from analyze.sources import BY_KIND, SOURCES, Source, detect, rank_hint
 from analyze.sources.compressed import plain_name
 from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import Looked

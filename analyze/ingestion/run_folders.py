@@ -9,8 +9,8 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.ingestion.grouping import name_rank, shifts
-from analyze.ingestion.raw_files import export_of, rank_hint
-from analyze.sources import BY_KIND
+from analyze.ingestion.raw_files import export_of
+from analyze.sources import BY_KIND, rank_hint
 from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder, fetched

@@ -14,7 +14,9 @@ from pkgutil import iter_modules
 from analyze.sources.compressed import decompressed, head, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
 from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, inline_map
+from analyze.sources.rank_hint import RankHint
 from analyze.sources.remote import RawPath, fetched
+from schemas.option_declaration import LARGEST_INT32
 
 SOURCES: tuple[Source, ...] = tuple(
     source
@@ -60,6 +62,24 @@ def on_disk(
         beside = [p for end in source.beside if (p := path.with_name(path.name + end)).is_file()]
     with fetched(path, beside, folder, tell) as copy:
         yield copy
+
+
+def rank_hint(source: Source, path: RawPath) -> RankHint:
+    """Return the rank and job that a bare file states. Raises InputError if it does not begin like its format."""
+    if not source.says_rank:
+        return RankHint()
+    read_rank_hint = importlib.import_module(source.module).read_rank_hint
+    if source.unpacks:
+        hint = read_rank_hint(path)
+    else:
+        with on_disk(source.kind, path) as here, decompressed(here, []) as plain:
+            hint = read_rank_hint(plain)
+    rank, world_size = hint.rank, hint.world_size
+    if world_size is not None and not 0 < world_size <= LARGEST_INT32:
+        world_size = None
+    if rank is not None and not 0 <= rank < (world_size or LARGEST_INT32):
+        rank = world_size = None  # one of them is wrong
+    return hint._replace(rank=rank, world_size=world_size)
 
 
 def load(kind: str) -> None:

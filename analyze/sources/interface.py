@@ -37,8 +37,8 @@ class Source(NamedTuple):
     profiler of a run of bare files; None for files that occur in run folders only. `name`: pattern of bare file names
     without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` distributes the chunks of a
     large file through the mapper. `exported`: suffixes of exports that are read instead of the file. `folder`: the file
-    stands for all files of its folder. `beside`: suffixes of other files that belong to it. `unpacks`: its `read` takes
-    a .gz itself.
+    stands for all files of its folder. `beside`: suffixes of other files that belong to it. `unpacks`: its module takes
+    a .gz itself. `says_rank`: its module has `read_rank_hint(path) -> RankHint`, the rank and job that the file states.
     """
 
     kind: str
@@ -51,6 +51,7 @@ class Source(NamedTuple):
     folder: bool = False
     beside: tuple[str, ...] = ()
     unpacks: bool = False
+    says_rank: bool = False
 
 
 @dataclass

@@ -12,5 +12,6 @@ SOURCES = (
         re.compile(r".*\.(json|chrome_trace)$", re.I),  # Triton Proton writes .chrome_trace
         splits=True,
         unpacks=True,
+        says_rank=True,
     ),
 )

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 from analyze.errors import InputError
+from analyze.sources import on_disk
 from analyze.sources.chrome.category_batches import Batches, build_batches, process_groups
 from analyze.sources.chrome.cross_chunk_events import HALVES, Halves, processes_of
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
-from analyze.sources.chrome.metadata import merged, metadata_after_events, parse_metadata, trailer_object
+from analyze.sources.chrome.metadata import (
+    LONGEST_GZIP,
+    merged,
+    metadata_after_events,
+    parse_metadata,
+    read_metadata,
+    trailer_object,
+)
 from analyze.sources.chrome.producers import producer_of
+from analyze.sources.compressed import is_gzip
+from analyze.sources.encodings import as_utf8, is_utf16
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.rank_hint import RankHint
+from analyze.sources.remote import RawPath, RemotePath
 
 _LISTED = 8
 """Most counts in a warning."""
@@ -44,6 +57,20 @@ def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool) -> Dec
     if later:
         events = [e for e in events if e.ph not in HALVES]
     return Decoded(build_batches(events, base_ns, tally), tally, True, later)
+
+
+def read_rank_hint(path: RawPath) -> RankHint:
+    """Return the rank that torch.distributed gave the process. Raises InputError if it does not begin like a trace."""
+    whole = isinstance(path, RemotePath) and is_gzip(path) and path.facts().bytes <= LONGEST_GZIP
+    try:
+        with on_disk("chrome_trace", path) if whole else nullcontext(path) as here:
+            info = read_metadata(here).distributed
+    except InputError:
+        if not is_utf16(path):
+            raise
+        with on_disk("chrome_trace", path) as copy, as_utf8(copy, []) as text:
+            info = read_metadata(text).distributed
+    return RankHint(info.rank, info.world_size) if info else RankHint()
 
 
 def decode(chunk: Chunk, base_ns: int, merged: bool = False) -> Decoded:
