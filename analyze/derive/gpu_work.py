@@ -43,7 +43,7 @@ READS = {
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
     "sized_calls": ("call", "tid", "start_ns", "dur_ns", "counts_flops", "counts_bytes"),
-    "twins": ("device", "stream", "full_start_ns", "full_correlation_id"),
+    "twins": ("device", "full_stream", "full_start_ns", "full_correlation_id"),
     "full.gpu_work": FULL_WORK_READS,
 }
 """Columns that gpu_work is computed from."""
@@ -485,7 +485,7 @@ DERIVED = (
     ),
     Derived(
         _TABLE,
-        version=4,
+        version=5,
         reads=READS,
         compute=gpu_work,
     ),

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from analyze.derive.interface import Derived
 from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes
@@ -50,6 +51,8 @@ FULL_WORK_READS = ("device", "stream", "start_ns", "correlation_id", *LAUNCHED_B
 
 MOST_EDITS = 1000
 """Insertions and deletions of a stream up to which twins are looked for: time and memory grow with their square."""
+ALIKE = 0.5
+"""Share of the work of a stream that must be equal in the stream of the same id."""
 _PIECE = 256
 """Work compared at once."""
 
@@ -58,8 +61,9 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of twins, from the columns READS of a rank's tables: one for each row of gpu_work, in its order.
 
     Per device and stream, the sequences of work of the two blocks are aligned by longest common subsequence. Work is
-    equal if its name, grid and block are, of copies kind and bytes. If both blocks have steps, the i-th step of the
-    GPU-only block is expected to be the i-th of the full one; after the last, the first follows again.
+    equal if its name, grid and block are, of copies kind and bytes. A stream may have another id in the full block. If
+    both blocks have steps, the i-th step of the GPU-only block is expected to be the i-th of the full one; after the
+    last, the first follows again.
     """
     import pyarrow as pa
 
@@ -69,8 +73,8 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
     step = _launch_steps(tables)
     steps, full_steps = (tables[block + "recorded_steps"].num_rows for block in ("", "full."))
     twin, turn = np.full(len(own.start), -1), np.full(len(own.start), NULL)
-    for lane in np.unique(own_lane):
-        mine, theirs = own.order[own_lane[own.order] == lane], full.order[full_lane[full.order] == lane]
+    for lane, full_of_lane in _same_streams(own, own_lane, own_code, full, full_lane, full_code):
+        mine, theirs = own.order[own_lane[own.order] == lane], full.order[full_lane[full.order] == full_of_lane]
         expected, turns = _expected(theirs, step[theirs], steps, full_steps)
         left, right = common_subsequence(own_code[mine], full_code[expected])
         twin[mine[left]], turn[mine[left]] = expected[right], turns[right]
@@ -84,9 +88,11 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
         "dur_ns": nullable(own.dur),
         "correlation_id": nullable(own.correlation_id),
         "turn": nullable(turn),
+        "full_stream": nullable(_at(full.lane[1], twin)),
         "full_start_ns": nullable(_at(full.start, twin)),
         "full_dur_ns": nullable(_at(full.dur, twin)),
         "full_correlation_id": nullable(_at(full.correlation_id, twin)),
+        "full_call_start_ns": nullable(_at(ints(tables["full.gpu_work"], "call_start_ns"), twin)),
         **{c: _take(tables["full.kernels"][c], of_kernels) for c in COLLECTIVE},
     }
     return pa.table(found).select(schema.names).cast(schema)
@@ -101,7 +107,7 @@ def with_twins(work: pa.Table, twins: pa.Table, full_work: pa.Table) -> pa.Table
     import pyarrow.compute as pc
 
     known = [ints(full_work, c) for c in ("device", "stream", "start_ns", "correlation_id")]
-    wanted = [ints(twins, c) for c in ("device", "stream", "full_start_ns", "full_correlation_id")]
+    wanted = [ints(twins, c) for c in ("device", "full_stream", "full_start_ns", "full_correlation_id")]
     known_number, wanted_number = _numbered(known, wanted)
     numbers, first = np.unique(known_number, return_index=True)
     place = _at(first, find(numbers, wanted_number))
@@ -219,6 +225,49 @@ def _numbered(a: Sequence[Ints], b: Sequence[Ints]) -> tuple[Ints, Ints]:
     return number[: len(a[0])], number[len(a[0]) :]
 
 
+def _same_streams(
+    own: _Work, own_lane: Ints, own_code: Ints, full: _Work, full_lane: Ints, full_code: Ints
+) -> list[tuple[int, int]]:
+    """Return the streams of the GPU-only block, each with the stream of the full block that runs the same work.
+
+    That is the stream with its id, unless most of its work differs: a program may create its streams anew. Others are
+    paired by what they run (ALIKE), the most alike first, and equal ones in the order in which they begin.
+    """
+    lanes, full_lanes = np.unique(own_lane), np.unique(full_lane)
+    codes = int(max(own_code.max(initial=-1), full_code.max(initial=-1))) + 1
+
+    def shares(work_lane: Ints, code: Ints, lane: int) -> npt.NDArray[np.float64]:
+        counts = np.bincount(code[work_lane == lane], minlength=codes)
+        return counts / counts.sum()
+
+    def begins(work: _Work, work_lane: Ints, lane: int) -> int:
+        return int(work.start[work_lane == lane].min())
+
+    def device(work: _Work, work_lane: Ints, lane: int) -> int:
+        return int(work.lane[0][work_lane == lane][0])
+
+    mine = {int(lane): shares(own_lane, own_code, lane) for lane in lanes}
+    theirs = {int(lane): shares(full_lane, full_code, lane) for lane in full_lanes}
+    found = [(lane, lane) for lane in mine if lane in theirs and _alike(mine[lane], theirs[lane]) > ALIKE]
+    left, full_left = mine.keys() - {a for a, _ in found}, theirs.keys() - {b for _, b in found}
+    candidates = sorted(
+        (-round(alike, 3), begins(own, own_lane, a), begins(full, full_lane, b), a, b)
+        for a in left
+        for b in full_left
+        if (alike := _alike(mine[a], theirs[b])) > 0 and device(own, own_lane, a) == device(full, full_lane, b)
+    )
+    for *_, a, b in candidates:
+        if a in left and b in full_left:
+            found.append((a, b))
+            left, full_left = left - {a}, full_left - {b}
+    return found
+
+
+def _alike(a: npt.NDArray[np.float64], b: npt.NDArray[np.float64]) -> float:
+    """Return how alike two streams are, by the shares of each kind of work: from 0 to 1."""
+    return float(np.minimum(a, b).sum())
+
+
 def _launch_steps(tables: Mapping[str, pa.Table]) -> Ints:
     """Return the step in which each piece of work of the full block was launched; NULL if it is not known.
 
@@ -266,16 +315,18 @@ _TABLE = declare_table(
     *INTERVAL,
     LINK[0],
     ("turn", "int32", "", "step that launched it, as in recorded_steps; NULL if its twin is in no step"),
-    ("full_start_ns", "int64", "ns", "start of the twin; NULL without a twin, as all that follow"),
+    ("full_stream", "int64", "", "stream of the twin; NULL without a twin, as all that follow"),
+    ("full_start_ns", "int64", "ns", "start of the twin"),
     ("full_dur_ns", "int64", "ns", "duration of the twin"),
     ("full_correlation_id", "int64", "", "correlation id of the twin"),
+    ("full_call_start_ns", "int64", "ns", "start of the launch call of the twin, on the clock of the full block"),
     *table_declaration.COLLECTIVE,
 )
 
 DERIVED = (
     Derived(
         _TABLE,
-        version=2,
+        version=3,
         reads=READS,
         compute=twins,
         of_gpu_block=True,
