@@ -37,6 +37,8 @@ _WRITER = re.compile(r"[:;] written by ([^,;]+)")
 """In the warnings of a Chrome trace that another program wrote."""
 _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
 """What torch.profiler records if it is told to."""
+_LAUNCHING = {"operators", "operators with input shapes"}
+"""What a GPU-only block takes from its full block."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """What is asked first, of those that can be."""
 _RECORDED = "how to record what is missing"
@@ -115,8 +117,11 @@ def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     kinds = dict(engine.rows(_KINDS, ["workload_kinds"]))
     rows = engine.dicts("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
     ids = [str(r["run_id"]) for r in rows]
+    # What launched the work of a GPU-only block is in its full block.
+    own = [held[i] - (_LAUNCHING if r["profiler"] == "gpu" else set()) for i, r in zip(ids, rows, strict=True)]
     return [
-        Run(i, r, steps.get(i, r["steps"]), held[i], kinds.get(i), costs.get(i)) for i, r in zip(ids, rows, strict=True)
+        Run(i, r, steps.get(i, r["steps"]), h, kinds.get(i), costs.get(i))
+        for i, r, h in zip(ids, rows, own, strict=True)
     ]
 
 

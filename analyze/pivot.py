@@ -61,9 +61,7 @@ def pivot(
     by = tuple(a for a in axes if a not in own)
     if selection.block == "both" and not {"run_id", "profiler"} & set(axes):
         raise InputError("--block both: the two blocks need profiler among --rows or --columns")
-    answer = Engine(stores, replace(selection, by=by, prefer=query.pass_for(parameters))).query(
-        query, parameters, filter=filter
-    )
+    answer = Engine(stores, replace(selection, by=by, prefer=query.prefer)).query(query, parameters, filter=filter)
     known = {c.name: c for c in answer.columns}
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")

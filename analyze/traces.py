@@ -122,7 +122,7 @@ class Traces:
 
         query, given = self._find(name), self._given
         by, texts = query.own_by(as_names(by), as_texts(params))
-        engine = self._engine(replace(self.selection.grouped(by), prefer=query.pass_for(texts)))
+        engine = self._engine(replace(self.selection.grouped(by), prefer=query.prefer))
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
             from analyze.report.output_files import draw

@@ -136,6 +136,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "matched_collectives": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "launch_calls": ("kernels",),
+    "launching_calls": ("kernels",),
     "launch_sums": ("kernel",),
     "points_in_intervals": ("points", "held"),
     "tree_paths": ("op",),
@@ -234,7 +235,21 @@ def test_no_window_function_uses_a_filter() -> None:
         assert not any(slow(select) for _, select in selects(module)), module.name
 
 
-HEADER = ("param", "column", "main", "order", "use", "answer", "needs", "pass", "disturbed", "plot", "drill")
+HEADER = (
+    "param",
+    "column",
+    "main",
+    "order",
+    "use",
+    "by",
+    "answer",
+    "needs",
+    "pass",
+    "full",
+    "disturbed",
+    "plot",
+    "drill",
+)
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.name)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support import SAMPLES, ask, sql
-from traces import kernel, launched, op, step, write_run, write_trace
+from traces import event, kernel, launched, op, step, write_run, write_trace
 from two_blocks import Event, with_gpu_block
 
 import analyze
 from analyze.derive.twins import common_subsequence
 from analyze.errors import InputError
+from analyze.query.query_files import catalog
 
 LM = SAMPLES / "lm-eager"
 WORK = "SELECT * EXCLUDE (run_id, start_ns, {clock}) FROM gpu_work WHERE run_id LIKE '%{block}' ORDER BY ALL"
@@ -65,7 +67,7 @@ def rows(folder: Path, statement: str) -> list[dict[str, Any]]:
 
 
 def test_work_takes_what_launched_it_from_its_twin(pair: Path) -> None:
-    clock = "call_start_ns, call_dur_ns, first_on_stream, flop_call, sized_call"
+    clock = "call_start_ns, call_dur_ns, first_on_stream"  # of launches that the GPU-only block does not have
     gpu, full = (rows(pair, WORK.format(block=block, clock=clock)) for block in (".gpu", ".torch"))
     assert gpu == full and len(gpu) == 837
     [launches] = rows(pair, "SELECT count(call_start_ns) AS n FROM gpu_work WHERE run_id LIKE '%.gpu'")
@@ -113,6 +115,11 @@ def blocks(folder: Path, gpu_steps: int, full_steps: int) -> Path:
                 op(f"op{number}", at + 100 * i, 50, own),
                 *launched(at + 100 * i + 1, own, at + 100 * i + 9, 5, f"k{i}"),
             ]
+    return write_blocks(folder, gpu, full)
+
+
+def write_blocks(folder: Path, gpu: list[Event], full: list[Event]) -> Path:
+    """Write a run folder with these events of both blocks."""
     write_trace(folder / "gpu" / "rank-0.trace.json", gpu)
     write_trace(folder / "torch" / "rank-0.trace.json", full)
     passes = [
@@ -310,3 +317,115 @@ def test_late_rank_of_a_recorded_program() -> None:
         ("late-rank.gpu", 1, 50, 50),
     ]
     assert found[0]["wait_ns"] > 5 * 5e6 and found[1]["wait_ns"] == 0
+
+
+BLOCK_OF = {"gpu": "GPU only", "all": "both"}
+NO_TIMES_OF_PASSES = {"arithmetic-intensity", "flops", "metrics", "roofline", "roofs", "useful-flops"}
+"""Queries over passes of Nsight Compute."""
+
+
+def test_the_documented_block_of_each_query_is_that_of_its_file() -> None:
+    """docs/blocks.md lists each query once; the reason is what its file says that a GPU-only block has not."""
+    page = (Path(__file__).parent.parent / "docs" / "blocks.md").read_text()
+    listed = re.findall(r"^\| (`.*?) \| (GPU only|both|full) \| (.*?) ?\|$", page, re.MULTILINE)
+    documented = sorted((name, block, why) for names, block, why in listed for name in re.findall(r"`(.+?)`", names))
+    declared = [
+        (q.name, BLOCK_OF.get(q.prefer or "", "full"), q.full and f"a GPU-only block has no {q.full}")
+        for q in catalog().values()
+        if q.name not in NO_TIMES_OF_PASSES
+    ]
+    assert documented == sorted(declared)
+
+
+def test_times_of_the_full_block_have_a_reason() -> None:
+    for query in catalog().values():
+        timed = any(column.unit == "ns" for column in query.columns)
+        if timed and query.prefer not in ("gpu", "all") and query.name not in NO_TIMES_OF_PASSES:
+            assert query.full, query.name
+        assert not (query.full and query.prefer in ("gpu", "all")), query.name
+
+
+def test_times_that_need_the_full_block_are_marked(pair: Path) -> None:
+    said = "times are those of the full block: a GPU-only block has no launch calls"
+    with analyze.open(pair) as traces:
+        assert traces.query("queue-depth").note.endswith(f"; {said}")
+        assert said not in traces.where(block="full").query("queue-depth").note
+        assert said not in traces.query("gpu-busy").note
+        empty = traces.where(block="gpu").query("queue-depth")
+        assert empty.dicts() == [] and empty.why() == "a GPU-only block has no launch calls (--block full)"
+    with analyze.open(LM) as traces:
+        assert said not in traces.query("queue-depth").note
+
+
+def test_utilization_of_models_is_that_of_the_gpu_only_block(pair: Path) -> None:
+    """FLOPs of the full block over steps of the GPU-only block, whose gaps are half as long."""
+    with analyze.open(pair) as traces:
+        [gpu], [full] = (traces.where(block=b).query("mfu").dicts() for b in ("gpu", "full"))
+        assert traces.query("mfu").dicts() == [gpu]
+        steps = [r["step_ns"] for r in traces.where(block="gpu").query("steps").dicts()]
+    assert gpu["avg_step_ns"] == pytest.approx(sum(steps) / len(steps)) and gpu["avg_step_ns"] < full["avg_step_ns"]
+    assert gpu["model_flops"] == full["model_flops"] > 0
+    assert gpu["mfu_pct"] / full["mfu_pct"] == pytest.approx(full["gpu_time_ns"] / gpu["gpu_time_ns"])
+
+
+def test_flops_repeat_with_the_steps(tmp_path: Path) -> None:
+    """Five steps GPU only, two in full, of an operator with a kernel: 2e9 FLOPs in even steps, 4e9 in odd ones."""
+    gpu: list[Event] = []
+    full: list[Event] = []
+    for number in range(5):
+        gpu += [step(number, 100.0 * number, 90), kernel(f"k{number % 2}", 100.0 * number, 5, correlation=number + 1)]
+    for number in range(2):
+        at, rows = 10_000 + 1000.0 * number, 1000 * (number + 1)
+        shapes = {"Input Dims": [[rows, 2000], [2000, 500]], "Input type": ["float"] * 2}
+        full += [step(number, at, 900), event("cpu_op", "aten::mm", at, 50, **{"External id": number + 1}, **shapes)]
+        full += launched(at + 1, number + 1, at + 9, 5, f"k{number}")
+    folder = write_blocks(tmp_path / "run", gpu, full)
+    found = ask(folder, "mfu", params={"per": "step", "peak_tflops": "100"})
+    assert [(r["run_id"], r["model_flops"]) for r in found] == [
+        ("run.gpu", flops) for flops in (2e9, 4e9, 2e9, 4e9, 2e9)
+    ]
+    # Steps of 100 us; the last one ends with its range after 90.
+    assert [r["mfu_pct"] for r in found[3:]] == [pytest.approx(100 * 4 / 10), pytest.approx(100 * 2 / 9)]
+
+
+SAME: dict[str, list[tuple[str, dict[str, str]]]] = {
+    "train-stacks": [
+        ("kernel-share", {"group": "op"}), ("kernel-share", {"group": "module"}), ("kernel-share", {"group": "line"}),
+        ("op-roofline", {}), ("utilization", {}), ("frequent-sequences", {"operator": "aten::linear"}),
+    ],
+    "pipeline-4gpu": [("pipeline-bubbles", {}), ("pipeline-bubbles", {"each": "yes"})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sample", SAME)
+def test_same_work_has_the_same_answer_in_both_blocks(tmp_path: Path, sample: str) -> None:
+    """The GPU-only block is the full one without what launched the work, which comes from the twins."""
+    with analyze.open(with_gpu_block(SAMPLES / sample, tmp_path / "run")) as traces:
+        for query, params in SAME[sample]:
+            gpu, full = (traces.where(block=b).query(query, params=params).dicts() for b in ("gpu", "full"))
+            assert [r | {"run_id": None} for r in gpu] == [r | {"run_id": None} for r in full] != [], query
+            assert "using gpu only" in traces.query(query, params=params).note
+
+
+def test_streams_that_were_created_anew(tmp_path: Path) -> None:
+    """In the full block, the streams 7 and 9 have the ids 9 and 21: each is found by what it runs."""
+    gpu: list[Event] = [step(0, 0, 100)]
+    full: list[Event] = [step(0, 1000, 900)]
+    for n in range(4):
+        gpu += [
+            kernel("a", 20 * n, 5, stream=7, correlation=2 * n + 1),
+            kernel("b", 20 * n, 9, stream=9, correlation=2 * n + 2),
+        ]
+        for name, stream, at in (("a", 9, 1000 + 200 * n), ("b", 21, 1100 + 200 * n)):
+            own = 2 * n + 1 + (name == "b")
+            full += [op(f"op_{name}", at, 50, own), *launched(at + 1, own, at + 9, 5, name)]
+            full[-1]["args"]["stream"] = stream
+    found = rows(
+        write_blocks(tmp_path / "run", gpu, full),
+        "SELECT stream, full_stream, list(DISTINCT op_name) AS ops, count(*) AS n"
+        " FROM twins JOIN gpu_work USING (run_id, rank, stream, start_ns) GROUP BY ALL ORDER BY stream",
+    )
+    assert found == [
+        {"stream": 7, "full_stream": 9, "ops": ["op_a"], "n": 4},
+        {"stream": 9, "full_stream": 21, "ops": ["op_b"], "n": 4},
+    ]

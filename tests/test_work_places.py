@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from commands import run_cli
-from support import SAMPLES, ask
+from support import ask
 from traces import event, kernel, launch, op, write_trace
-from two_blocks import with_gpu_block
 
 import analyze
 from analyze.errors import InputError
@@ -166,13 +165,3 @@ def test_group_is_an_option(trace: Path) -> None:
     assert none.returncode == 2 and "query gpu-busy has no parameter 'group'" in none.stderr
     with analyze.open(trace) as traces, pytest.raises(InputError, match=r"--by family: .* --group family"):
         traces.query("kernel-share", by="family")
-
-
-def test_modules_are_those_of_the_full_block(tmp_path: Path) -> None:
-    """The GPU-only block has the true times, but no modules."""
-    path = with_gpu_block(SAMPLES / "train-stacks", tmp_path / "two")
-    full = ask(SAMPLES / "train-stacks", "kernel-share", params={"group": "module"})
-    assert len(full) == 8 and ask(path, "kernel-share", params={"group": "module"}) == full
-    with analyze.open(path) as traces:
-        assert "using gpu only" in traces.query("kernel-share", params={"group": "family"}).note
-        assert "using torch only" in traces.query("kernel-share", params={"group": "module"}).note

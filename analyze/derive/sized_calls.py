@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _SIGNATURE = ("name", "input_dims", "input_types", "concrete_inputs")
-READS = {"cpu_ops": ("pid", "tid", "op_id", "start_ns", "dur_ns", *_SIGNATURE)}
-"""Columns that sized_calls is computed from."""
-
+_OPS = ("pid", "tid", "op_id", "start_ns", "dur_ns", *_SIGNATURE)
 _LIBRARY_CONV_BACKWARD = (
     "aten::cudnn_convolution_backward",
     "aten::cudnn_convolution_transpose_backward",
@@ -94,8 +92,14 @@ def _output_of(name: str) -> str | None:
 
 
 def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the rows of sized_calls, from the columns READS of a rank's tables."""
+    """Return the rows of sized_calls, from the columns `reads` of a rank's tables.
+
+    Those of a GPU-only block are those of its full block.
+    """
     import pyarrow as pa
+
+    if tables["full.sized_calls"].num_rows:
+        return tables["full.sized_calls"]
 
     [name], names = text_codes([tables["cpu_ops"].column("name")])
     known = [*names.to_pylist(), ""]
@@ -128,7 +132,7 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     calls = ops.take(rows)
     found = {
         "call": np.arange(len(rows)),
-        **{c: calls[c] for c in READS["cpu_ops"] if c != "pid"},
+        **{c: calls[c] for c in _OPS if c != "pid"},
         "signature": _signatures(calls, gradients[rows]),
         "output": pa.array(outputs, pa.string()).take(pa.array(name[rows])),
         "gradients": nullable(gradients[rows]),
@@ -196,7 +200,8 @@ def calls_at(sized_calls: pa.Table, counted: str) -> Callable[[Ints, Ints], Ints
 
 _TABLE = declare_table(
     "sized_calls",
-    "a call of an operator whose FLOPs or outputs follow from the shapes of its inputs",
+    "a call of an operator whose FLOPs or outputs follow from the shapes of its inputs; of a GPU-only block, one of its"
+    " full block",
     ("call", "int32", "", "number in the rank"),
     CPU[1],
     ("name", "string", "", "operator"),
@@ -232,8 +237,8 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=1,
-        reads=READS,
+        version=2,
+        reads={"cpu_ops": _OPS, "full.sized_calls": tuple(column.name for column in _TABLE.columns[2:])},
         compute=sized_calls,
     ),
 )

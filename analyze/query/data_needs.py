@@ -31,6 +31,7 @@ class DataKind(NamedTuple):
     """A kind of data that a recording may hold.
 
     `pattern`: regex of its names in @needs. `sources`: FROM clauses; a run holds it if one of them has rows of the run.
+    What launched the work of a GPU-only block is in its full block (`full_cpu_ops`).
     `recorded`: how to record it; empty if there is nothing to advise. `optional`: not listed as lacking, since only
     some programs or profilers have it.
     """
@@ -117,13 +118,13 @@ DATA_KINDS = {
         DataKind(
             "operators with input shapes",
             r"operators with input shapes",
-            ("cpu_ops WHERE input_dims IS NOT NULL",),
+            ("cpu_ops WHERE input_dims IS NOT NULL", "full_cpu_ops WHERE input_dims IS NOT NULL"),
             "torch.profiler with record_shapes=True",
         ),
         DataKind(
             "operators",
             r"operators|(?:a recording of )?torch\.profiler(?: recording)?",
-            ("cpu_ops",),
+            ("cpu_ops", "full_cpu_ops"),
             "torch.profiler with ProfilerActivity.CPU",
         ),
         DataKind(
@@ -264,6 +265,8 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: s
     """Return why an answer has no rows, as a phrase."""
     if not engine.run_ids:
         return NO_RUN
+    if query.full and engine.selection.block == "gpu":
+        return f"a GPU-only block has no {query.full} (--block full)"
     needs = needs_of(query, params)
     missing = needs.lacking([name for name in needs.names if held(engine, name)])
     if missing.groups:

@@ -19,17 +19,17 @@ from analyze.query.databases import Database, ReadOnlyDatabase
 from analyze.query.filtered_rows import FilteredRows
 from analyze.query.guessed_units import guess_unit
 from analyze.query.modules import ModulePart, check_declared, defining, modules, parts, words
-from analyze.query.profiler_share import profiler_note
+from analyze.query.profiler_share import full_block_note, profiler_note
 from analyze.query.query_files import BUILT_IN, Query, ResultColumn
 from analyze.query.result import Result, Statement
-from analyze.query.selected_runs import SelectedRuns
+from analyze.query.selected_runs import OF_FULL_BLOCK, SelectedRuns
 from analyze.query.selection import DEFAULT, Selection
 from analyze.query.sql_checks import check_select, module_statements, names_in, names_in_module, sentence
 from analyze.query.sql_process import ProcessRows
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
 
-_STORED = TABLES.keys() - {"runs"}
+_STORED = TABLES.keys() - {"runs"} | OF_FULL_BLOCK.keys()
 """Stored tables, of which an engine creates a view when SQL first reads them."""
 _LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
 
@@ -141,7 +141,9 @@ class Engine:
         with self.reading():
             result = self._filtered(bound, options, f"query {query.name}")
         columns = bound.columns(options)
-        note = "; ".join(n for n in (self.note, profiler_note(self.rows, self.tables, query.disturbed)) if n)
+        full = full_block_note(self._selected_runs.left_out, query.full)
+        notes = (self.note, full, profiler_note(self.rows, self.tables, query.disturbed))
+        note = "; ".join(n for n in notes if n)
         answer = Result(columns, result, f"query {query.name}", self._database, note, self.reading)
         answer.main = bound.main(options)
         return answer

@@ -26,6 +26,14 @@ FROM (SELECT run_id FROM empty_queue_launches GROUP BY run_id HAVING 2 * sum(emp
 _SLOWEST = "slowest rank"
 
 
+def full_block_note(left_out: Collection[str], full: str) -> str:
+    """Return a sentence if the times of an answer are those of the full block, next to a GPU-only one; else empty.
+
+    `left_out`: profilers of passes that do not answer. `full`: what a GPU-only block lacks, as `@full` has it.
+    """
+    return f"times are those of the full block: a GPU-only block has no {full}" if full and "gpu" in left_out else ""
+
+
 def profiler_note(rows: Rows, tables: Collection[str], disturbed: str) -> str:
     """Return a sentence about the profiler's share in an answer; empty if it is known.
 

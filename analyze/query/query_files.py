@@ -15,7 +15,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
     -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
     --                                    for questions about time.
-    -- @pass torch group=op|module       The same, for choices of a parameter.
+    -- @full launch calls                 What a GPU-only block lacks, if the answer has times and is of the full block.
     -- @disturbed waits                   What in its answer the profiler makes longer; a note says so where the
     --                                    profiler's share is not known (`analyze.query.profiler_share`).
     -- @plot bars x=total_ns y=name       Its default figure (analyze.plots.declared).
@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -55,9 +55,8 @@ LONGEST = 4 << 20
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|pass|disturbed|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|pass|full|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
-_PASS_OF_CHOICES = re.compile(r"(\w+)\s+(\w+)=(\S+)")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _ANSWER = re.compile(r"(\w+)\s+([\w-]+)((?:\s+\w+=\S+)*)")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
@@ -196,8 +195,8 @@ class Query:
     """The profiler whose pass it is best asked of, or all."""
     disturbed: str = ""
     """What in its answer the profiler makes longer; empty for nothing."""
-    choices_prefer: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """The same for a parameter's choice, which precedes it."""
+    full: str = ""
+    """What it needs that only the full block has; empty if its times may be of the GPU-only block, or it has none."""
     main: tuple[str, ...] = ()
     """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
     plot: str = ""
@@ -262,11 +261,6 @@ class Query:
             text = text.replace("{" + name + "}", value)
         return text
 
-    def pass_for(self, params: Mapping[str, str]) -> str | None:
-        """Return the profiler whose pass it is best asked of with these parameters, or all."""
-        found = (self.choices_prefer[given] for given in params.items() if given in self.choices_prefer)
-        return next(found, self.prefer)
-
     def used(self, choices: dict[str, str]) -> tuple[str, ...]:
         """The modules that it and the queries whose answers it reads use with these choices."""
         others = (find(a.query) for a in self.answers)
@@ -293,8 +287,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             break
         head.append(line[2:].removeprefix(" ").rstrip())
     prose, params, columns, needs, plot = [], [], list(columns), "", ""
-    prefer, disturbed = None, ""
-    choices_prefer: dict[tuple[str, str], str] = {}
+    prefer, full, disturbed = None, "", ""
     uses: tuple[str, ...] = ()
     gpu_columns: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
@@ -310,14 +303,14 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             needs = tag.group(2)
         elif tag.group(1) == "plot":
             plot = tag.group(2)
+        elif tag.group(1) == "full":
+            full = tag.group(2)
         elif tag.group(1) == "disturbed":
             disturbed = tag.group(2)
         elif tag.group(1) == "main":
             main += names_of(tag.group(2))
         elif tag.group(1) == "pass" and tag.group(2) in PASSES:
             prefer = tag.group(2)
-        elif tag.group(1) == "pass" and (m := _PASS_OF_CHOICES.fullmatch(tag.group(2))) and m[1] in PASSES:
-            choices_prefer |= {(m[2], choice): m[1] for choice in m[3].split("|")}
         elif tag.group(1) == "use":
             uses += names_of(tag.group(2))
         elif tag.group(1) == "answer" and (m := _ANSWER.fullmatch(tag.group(2))):
@@ -355,7 +348,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         gpu_columns=gpu_columns,
         needs=needs,
         prefer=prefer,
-        choices_prefer=choices_prefer,
+        full=full,
         disturbed=disturbed,
         main=main,
         plot=plot,

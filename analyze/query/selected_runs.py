@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to answer."""
 
+OF_FULL_BLOCK = {f"full_{table}": table for table in ("cpu_ops", "kernels", "process_groups", "ranges")}
+"""Views that blocks of SQL read: rows of the full block of each GPU-only block, with the run_id of the latter."""
+
 _IN_FILE_ORDER = {"memory_events"}
 """Tables with `file_row` beside their columns: where a row stands in its file, which is in the order of what was read.
 Of events of one time (traces of whole us), it alone says which came first."""
@@ -61,6 +64,8 @@ class SelectedRuns:
         self.selection = selection
         self.note = ""
         """Which passes were excluded, in sentences."""
+        self.left_out: set[str] = set()
+        """Profilers of these passes."""
         self.runs: list[tuple[Store, str]] = []
         self._ranks: dict[str, set[int]] = {}
         """The ranks of each run that exist, where some are left out: other files need not be opened."""
@@ -209,6 +214,7 @@ class SelectedRuns:
                 used.add(best)
                 unused.update(others)
                 left_out += [(workload, other) for other in others]
+        self.left_out = unused
         if used:
             self._leave_out(
                 "(workload_id, profiler) IN (SELECT (unnest($1::VARCHAR[]), unnest($2::VARCHAR[])))",
@@ -284,6 +290,8 @@ class SelectedRuns:
         for table in tables:
             if table == "kernel_names":
                 self._create_kernel_names()
+            elif table in OF_FULL_BLOCK:
+                self._create_view(table, self._scan_full_blocks(OF_FULL_BLOCK[table]))
             elif table == "kernels" and with_collectives:
                 twins = scans.get("twins") or self._scan("twins", blocks)
                 self._create_view(table, _with_collectives(self._scan(table), twins))
@@ -292,7 +300,7 @@ class SelectedRuns:
             yield table
 
     def _create_view(self, table: str, scan: str) -> None:
-        if self.gpu_columns <= {c.name for c in TABLES[table].columns} and self.gpu_columns:
+        if self.gpu_columns <= {c.name for c in TABLES[OF_FULL_BLOCK.get(table, table)].columns} and self.gpu_columns:
             same = " AND ".join(f"g.{c} IS NOT DISTINCT FROM t.{c}" for c in ("run_id", "rank", *self.gpu_columns))
             sql = (
                 f"SELECT t.*, g.run_group FROM ({scan}) t SEMI JOIN run_groups USING (run_id, rank)"
@@ -391,6 +399,16 @@ class SelectedRuns:
             source = f"read_parquet([{listed}], hive_partitioning = false, union_by_name = false)"
             there = None if parser == PARSER_VERSION else set(self.connection.sql(f"SELECT * FROM {source}").columns)
             selects.append(f"SELECT {_columns(table, there, of_one, 'file_row_number')} FROM {source}{only}")
+        return " UNION ALL ".join(selects) or _no_rows(table)
+
+    def _scan_full_blocks(self, table: str) -> str:
+        """SELECT of the rows that the full block of each GPU-only block has, with the run_id of the latter."""
+        selects = []
+        for store, run_id in self.runs:
+            full = store.snapshot.runs[run_id].full
+            if full in store.snapshot.runs and store.snapshot.runs[full].tables.get(table):
+                rows = self._scan(table, [(store, full)])
+                selects.append(f"SELECT * REPLACE ({text_literal(run_id)}::run_key AS run_id) FROM ({rows})")
         return " UNION ALL ".join(selects) or _no_rows(table)
 
     def files(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> dict[int, list[str]]:

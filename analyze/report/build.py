@@ -95,7 +95,7 @@ class Report:
             # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
             selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
         if self.engine.note:  # otherwise no pass is excluded, whichever a query prefers
-            selection = replace(selection, prefer=query.pass_for(params))
+            selection = replace(selection, prefer=query.prefer)
         if selection not in self._engines:
             self._engines[selection] = Engine(self.stores, selection)
         return self._engines[selection]
@@ -124,9 +124,7 @@ class Report:
             return None
         text = declaration.get("figure", query.plot)
         text = re.sub(r"\bBY\b", ",".join(by), text)
-        own_block = (
-            query.pass_for(params) == "gpu" and self._engine_of(query, params, by).run_ids != self.engine.run_ids
-        )
+        own_block = query.prefer == "gpu" and self._engine_of(query, params, by).run_ids != self.engine.run_ids
         part = Part(
             heading(declaration) + (" (GPU-only block)" if own_block else ""),
             query.description,

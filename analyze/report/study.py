@@ -108,7 +108,7 @@ class StudyReport(Report):
         """Fill in figure and table of a part."""
         engine = Engine(
             self.stores,
-            replace(self._selected(declaration), prefer=query.pass_for(declaration.texts) if query else None),
+            replace(self._selected(declaration), prefer=query.prefer if query else None),
         )
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)

@@ -120,9 +120,7 @@ class Site:
 
     def _selected(self, asked: QueryRequest) -> Selection:
         """What a query reads."""
-        return replace(
-            asked.selection.narrow(self._selection).grouped(asked.by), prefer=asked.query.pass_for(asked.params)
-        )
+        return replace(asked.selection.narrow(self._selection).grouped(asked.by), prefer=asked.query.prefer)
 
     def served(self) -> dict[str, Any]:
         """Return what a worker process needs to build the same site, for JSON."""

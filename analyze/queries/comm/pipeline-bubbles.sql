@@ -48,6 +48,7 @@
 -- @order run_id, pipeline, step, start_ns, stage, rank, device
 -- @use arithmetic, exposed_comm, gpu_timeline, intervals, pipelines, run_zeros, steps
 -- @needs sends and receives (communication kernels whose peers are known)
+-- @pass gpu
 -- @disturbed waits and idle time
 -- @plot bars y=stage,step
 --     x=compute_ns,transfer_ns,wait_previous_ns,wait_next_ns,other_comm_ns,exposed_memcpy_ns,idle_ns top=64 per=step

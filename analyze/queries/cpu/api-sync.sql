@@ -16,6 +16,7 @@
 -- @order total_ns DESC, name
 -- @use arithmetic, launches
 -- @needs CUDA calls that synchronise
+-- @full CUDA calls
 -- @plot bars y=name x=total_ns label=api_time_pct per=step,rank
 WITH totals AS (
     SELECT run_group, sum(dur_ns) AS api_ns FROM cuda_calls WHERE api <> 'sync' GROUP BY run_group

@@ -13,6 +13,7 @@
 -- @order total_ns DESC, name
 -- @use arithmetic, time_sums
 -- @needs CUDA API calls, or sums of CUDA API calls (nvprof)
+-- @full CUDA calls
 -- @plot bars y=name x=total_ns label=api_time_pct top=15 per=step,rank
 -- @drill name calls kind=api name={name}
 SELECT

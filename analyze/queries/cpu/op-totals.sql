@@ -19,6 +19,7 @@
 -- @order run_id, rank
 -- @use call_sums, steps
 -- @needs operators, ranges, CUDA calls or GPU work
+-- @full operators
 -- @plot bars y=run_id,rank x=cpu_ns,device_ns
 WITH added AS (
     SELECT

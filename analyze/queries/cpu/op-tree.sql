@@ -18,6 +18,7 @@
 -- @order self_gpu_ns + self_cpu_ns DESC, path, kind
 -- @use call_sums
 -- @needs operators, ranges or GPU work
+-- @full operators
 -- @plot icicle path=path value=self_gpu_ns per=step,gpu
 WITH RECURSIVE
 paths AS MATERIALIZED (

@@ -27,6 +27,7 @@
 -- @order self_device_ns + self_cpu_ns DESC, name, kind
 -- @use arithmetic, call_sums
 -- @needs operators, ranges, CUDA calls or GPU work
+-- @full operators
 -- @plot bars y=name x=self_device_ns,self_cpu_ns top=15 per=step,rank
 -- @drill name module-tree root={name}
 WITH gpu_events AS (

@@ -16,12 +16,12 @@
 -- @column unknown_calls count     Calls without shapes in the trace; they count 0.
 -- @main name, calls, flops, flops_pct, avg_flops, unknown_calls
 -- @order flops DESC, name
--- @use arithmetic, op_flops
+-- @use arithmetic, launches, op_flops
 -- @needs operators with input shapes (record_shapes=True)
 -- @drill name op-roofline name={name}
 WITH counted AS (
     SELECT run_id, rank, signature, count(*) AS calls
-    FROM sized_calls SEMI JOIN (SELECT DISTINCT run_id FROM cpu_ops WHERE input_dims IS NOT NULL) USING (run_id)
+    FROM sized_calls SEMI JOIN (SELECT DISTINCT run_id FROM launching_ops WHERE input_dims IS NOT NULL) USING (run_id)
     WHERE counts_flops
     GROUP BY ALL
 ),

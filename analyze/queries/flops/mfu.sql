@@ -10,6 +10,7 @@
 -- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes steps longer:
 -- if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an artifact of the
 -- recording is not in the time: before all ranks had begun to record, and in a cold first call (see `breakdown`).
+-- Recorded GPU only and in full, steps are those of the GPU-only block, FLOPs those of the twins of its work.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
@@ -41,6 +42,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, recomputed, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
+-- @pass gpu
 -- @disturbed step time
 WITH gpus AS (
     SELECT
@@ -50,7 +52,7 @@ WITH gpus AS (
     GROUP BY ALL
 ),
 op_work AS MATERIALIZED (
-    SELECT w.run_id, w.rank, w.flop_call AS call, w.start_ns, w.dur_ns, p.is_product,
+    SELECT w.run_id, w.rank, w.flop_call AS call, w.correlation_id, w.start_ns, w.dur_ns, p.is_product,
         coalesce(p.is_tf32, false) AS is_tf32
     FROM gpu_work w LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
     WHERE w.kind = 'kernel'
@@ -72,7 +74,7 @@ windows AS (
     FROM gpus g
     LEFT JOIN (
         SELECT run_id, rank, min(start_ns) AS start_ns
-        FROM op_calls SEMI JOIN launched USING (run_id, rank, call)
+        FROM op_calls SEMI JOIN launched USING (run_id, rank, call) ANTI JOIN twins USING (run_id, rank)
         GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
@@ -106,17 +108,30 @@ peaks AS (
     WHERE kind = 'compute'
     GROUP BY run_id
 ),
+-- In a GPU-only block, the step of a call is that of the work whose twin it launched.
+in_windows AS (
+    SELECT c.run_id, c.rank, c.call, w.start_ns AS window_ns
+    FROM op_calls c
+    ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns
+    WHERE c.start_ns < w.end_ns AND (c.run_id, c.rank) NOT IN (SELECT (run_id, rank) FROM twins)
+    UNION ALL
+    SELECT DISTINCT o.run_id, o.rank, o.call, w.start_ns
+    FROM op_work o
+    JOIN twins t USING (run_id, rank, correlation_id)
+    LEFT JOIN step_ranges s USING (run_id, rank, turn)
+    JOIN windows w ON w.run_id = o.run_id AND w.rank = o.rank AND (w.step IS NULL OR w.start_ns = s.start_ns)
+    WHERE o.call IS NOT NULL
+),
 placed AS (
     SELECT
-        c.run_id, c.rank, w.start_ns AS window_ns, c.model_flops,
+        c.run_id, c.rank, w.window_ns, c.model_flops,
         CASE WHEN again.call IS NULL THEN c.rescored_flops ELSE c.model_flops END AS again_flops,
         CASE WHEN '{precision}' = 'auto' THEN compute_roofs(c.type, l.tf32)
             ELSE ['tensor_{precision}', '{precision}'] END AS roofs
     FROM op_calls c
     JOIN launched l USING (run_id, rank, call)
+    JOIN in_windows w USING (run_id, rank, call)
     LEFT JOIN recomputed again USING (run_id, rank, call)
-    ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns
-    WHERE c.start_ns < w.end_ns
 ),
 held AS (
     SELECT

@@ -38,6 +38,7 @@
 -- @order run_id, rank, device, step, phase
 -- @use arithmetic, gpu_clocks, steps
 -- @needs samples of GPUs
+-- @pass gpu
 -- @plot bars y=run_id,rank,device x=sm_active_pct
 -- @drill rank hardware per=step rank={rank}
 WITH samples AS (

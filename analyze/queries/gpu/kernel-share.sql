@@ -21,7 +21,6 @@
 -- @by device, stream
 -- @needs kernels, or sums of kernels (nvprof)
 -- @pass gpu
--- @pass torch group=op|module|line
 -- @plot bars y={group} x=total_ns color=family label=kernel_time_pct top=15 per=step,gpu
 -- @drill name kernel-by-phase name={name}
 -- @drill short_name kernel-by-phase group=short_name short_name={short_name}

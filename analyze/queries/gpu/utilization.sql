@@ -3,7 +3,8 @@
 -- The three figures of TensorBoard's profiler page, from what Kineto records for each kernel. Utilization: share of the
 -- window with any kernel. Estimated SM efficiency: blocks per SM of the running kernels, summed and at most 1, averaged
 -- over the window. Estimated achieved occupancy: mean over the kernels, weighted by their time. If the file has no
--- blocks per SM, they are blocks / SMs of the GPU, if schemas/devices.toml has it.
+-- blocks per SM, they are blocks / SMs of the GPU, if schemas/devices.toml has it. Recorded GPU only and in full, blocks
+-- per SM and occupancy are those of the twins.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -19,14 +20,26 @@
 -- @use arithmetic, gpu_timeline, intervals, peaks
 -- @by device
 -- @needs work on GPUs; with window=step also training steps (ProfilerStep# or NVTX ranges named step)
+-- @pass gpu
 -- @plot bars y=run_id,rank,device,step x=sm_efficiency_pct
-WITH shapes AS (
+WITH twin_shapes AS (
+    SELECT t.run_id, t.rank, t.device, t.stream, t.start_ns, t.correlation_id, f.blocks_per_sm, f.occupancy_pct
+    FROM twins t JOIN full_kernels f
+        ON f.run_id = t.run_id AND f.rank = t.rank AND f.device = t.device AND f.stream = t.full_stream
+        AND f.start_ns = t.full_start_ns AND f.correlation_id = t.full_correlation_id
+    WHERE t.kind = 'kernel'
+),
+shapes AS (
     SELECT
-        t.track, k.start_ns, k.start_ns + greatest(coalesce(k.dur_ns, 0), 0) AS end_ns, k.occupancy_pct,
-        coalesce(k.blocks_per_sm, k.grid_x::DOUBLE * k.grid_y * k.grid_z / d.sm_count) AS blocks_per_sm
+        t.track, k.start_ns, k.start_ns + greatest(coalesce(k.dur_ns, 0), 0) AS end_ns,
+        coalesce(k.occupancy_pct, f.occupancy_pct) AS occupancy_pct,
+        coalesce(k.blocks_per_sm, f.blocks_per_sm, k.grid_x::DOUBLE * k.grid_y * k.grid_z / d.sm_count) AS blocks_per_sm
     FROM kernels k
     JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
     LEFT JOIN run_devices d ON d.run_id = k.run_id
+    LEFT JOIN twin_shapes f
+        ON f.run_id = k.run_id AND f.rank = k.rank AND f.device = k.device AND f.stream = k.stream
+        AND f.start_ns = k.start_ns AND f.correlation_id = k.correlation_id
 ),
 sm_blocks AS (
     SELECT track, start_ns, end_ns, coalesce(greatest(blocks_per_sm, 0), 0) AS value FROM shapes

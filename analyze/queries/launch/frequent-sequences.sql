@@ -19,10 +19,15 @@
 -- @order gpu_ns DESC, operator, sequence
 -- @use arithmetic, intervals, launches
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
+-- @pass gpu
 WITH chosen_ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM call_tree
-    WHERE $operator <> '' AND contains(name, $operator) AND kind IN ('op', 'range')
+    FROM (
+        SELECT run_id, rank, tid, name, start_ns, dur_ns FROM launching_ops
+        UNION ALL
+        SELECT run_id, rank, tid, name, start_ns, dur_ns FROM launching_ranges WHERE origin = 'record_function'
+    )
+    WHERE $operator <> '' AND contains(name, $operator) AND dur_ns IS NOT NULL
 ),
 linked AS NOT MATERIALIZED (
     SELECT * FROM work_origins WHERE op_id > 0

@@ -29,6 +29,7 @@
 -- @order run_id, rank, device, graph, replay
 -- @use arithmetic, intervals, launches
 -- @needs replays of CUDA graphs (the calls that launch them, and what ran)
+-- @full launch calls
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns
 WITH work AS (
     SELECT

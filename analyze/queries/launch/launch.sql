@@ -28,6 +28,7 @@
 -- @use arithmetic, launches
 -- @by device, stream
 -- @needs kernels or the calls that launch them
+-- @full launch calls
 -- @plot bars y=run_id,rank,device,name x=avg_call_ns,avg_queue_delay_ns
 -- @drill name cuda-api name={name}
 -- @drill rank queue-depth rank={rank} device={device}

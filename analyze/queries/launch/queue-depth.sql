@@ -20,6 +20,7 @@
 -- @use arithmetic, intervals, launches
 -- @by device, stream
 -- @needs GPU work with the calls that launched it
+-- @full launch calls
 -- @plot bars y=run_id,rank,device,stream x=avg_depth
 WITH lanes AS MATERIALIZED (
     SELECT row_number() OVER ()::INTEGER AS track, *

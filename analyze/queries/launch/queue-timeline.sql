@@ -19,6 +19,7 @@
 -- @use gpu_timeline, intervals, launches, run_zeros
 -- @by device
 -- @needs GPU work with the calls that launched it
+-- @full launch calls
 -- @plot area x=start_ns y=max_depth,avg_depth by=run_id,rank,device
 WITH waiting AS (
     SELECT t.track, q.start_ns, q.end_ns

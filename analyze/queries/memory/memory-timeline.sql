@@ -21,6 +21,7 @@
 -- @order run_id, rank, device_type DESC, device, bucket
 -- @use memory, run_zeros
 -- @needs allocator events (profile_memory=True)
+-- @full allocator events
 -- @plot area x=start_ns y=peak_allocated_bytes,peak_reserved_bytes by=run_id,rank,device_type,device bands=phase-ranges
 WITH pools AS MATERIALIZED (
     SELECT

@@ -22,16 +22,16 @@ WITH _bare AS (
 ),
 _ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM ranges
+    FROM launching_ranges
     WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
         AND origin IN ('record_function', 'nvtx')
     UNION ALL
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns
-    FROM cpu_ops
+    FROM launching_ops
     WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
 )
 SELECT b.run_id, b.rank, b.correlation_id, r.name AS collective
-FROM launch_calls('_bare') b
+FROM launching_calls('_bare') b
 ASOF JOIN _ranges r ON r.run_id = b.run_id AND r.rank = b.rank AND r.tid = b.tid AND b.start_ns >= r.start_ns
 WHERE b.start_ns < r.end_ns;
 
@@ -49,18 +49,20 @@ WHERE b.start_ns < r.end_ns;
 CREATE VIEW batched_kernels AS
 WITH _with_metadata AS (
     SELECT run_id, rank, op_id FROM kernels WHERE collective IS NOT NULL AND op_id > 0
+    UNION ALL
+    SELECT run_id, rank, op_id FROM full_kernels WHERE collective IS NOT NULL AND op_id > 0
 ),
 _operators AS (
     SELECT
         run_id, rank, tid, start_ns, collective = 'send' AS sends, peer, group_name, group_ranks,
         nullif(greatest(in_elems, out_elems), 0) * dtype_bytes(dtype) AS bytes
-    FROM cpu_ops ANTI JOIN _with_metadata USING (run_id, rank, op_id)
+    FROM launching_ops ANTI JOIN _with_metadata USING (run_id, rank, op_id)
     -- Unlike IN, `= ANY` lets DuckDB skip row groups without such operators.
     WHERE collective = ANY(['send', 'recv'])
 ),
 _ranges AS (
     SELECT run_id, rank, tid, start_ns AS batch_ns, start_ns + dur_ns AS end_ns
-    FROM ranges
+    FROM launching_ranges
     WHERE origin = 'record_function' AND name = 'nccl:coalesced'
 ),
 _batches AS (
@@ -81,7 +83,7 @@ _kernels AS (
 ),
 _launched AS (
     SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
-    FROM (FROM launch_calls('_kernels') JOIN _kernels USING (run_id, rank, correlation_id)) l
+    FROM (FROM launching_calls('_kernels') JOIN _kernels USING (run_id, rank, correlation_id)) l
     ASOF JOIN _ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = l.tid AND l.start_ns >= r.batch_ns
     WHERE l.start_ns < r.end_ns
     QUALIFY count(*) OVER (PARTITION BY l.run_id, l.rank, l.tid, r.batch_ns) = 1
@@ -100,15 +102,34 @@ FROM _batches JOIN _launched l USING (run_id, rank, tid, batch_ns);
 -- @columns start_ns, end_ns
 CREATE VIEW pair_annotations AS
 WITH _said AS (
-    SELECT *, regexp_extract(name, '^nccl:(send|recv) (\d+)(?:->|<-)(\d+)$', ['direction', 'own', 'peer']) AS said
-    FROM ranges
+    SELECT
+        run_id, rank, device, stream, start_ns, start_ns + dur_ns AS end_ns,
+        regexp_extract(name, '^nccl:(send|recv) (\d+)(?:->|<-)(\d+)$', ['direction', 'own', 'peer']) AS said
+    FROM launching_ranges
     WHERE origin = 'gpu_annotation' AND (starts_with(name, 'nccl:send ') OR starts_with(name, 'nccl:recv '))
+),
+_parsed AS (
+    SELECT
+        * EXCLUDE (said), said.direction = 'send' AS sends, try_cast(said.own AS INTEGER) AS own,
+        try_cast(said.peer AS INTEGER) AS peer
+    FROM _said
+    WHERE said.peer <> ''
+),
+_twins AS (
+    SELECT run_id, rank, device, stream, start_ns, dur_ns, full_stream, full_start_ns
+    FROM twins
+    WHERE kind = 'kernel' AND full_start_ns IS NOT NULL
 )
-SELECT
-    run_id, rank, device, stream, said.direction = 'send' AS sends, try_cast(said.own AS INTEGER) AS own,
-    try_cast(said.peer AS INTEGER) AS peer, start_ns, start_ns + dur_ns AS end_ns
-FROM _said
-WHERE said.peer <> '';
+SELECT run_id, rank, device, stream, sends, own, peer, start_ns, end_ns
+FROM _parsed ANTI JOIN _twins USING (run_id, rank)
+UNION ALL
+-- In a GPU-only block: around the kernel whose twin it is around.
+SELECT t.run_id, t.rank, t.device, t.stream, sends, own, peer, t.start_ns, t.start_ns + t.dur_ns
+FROM _twins t
+ASOF JOIN _parsed p
+    ON p.run_id = t.run_id AND p.rank = t.rank AND p.device = t.device AND p.stream = t.full_stream
+    AND t.full_start_ns >= p.start_ns
+WHERE t.full_start_ns < p.end_ns;
 
 -- @table collective_kernels  a row is a communication kernel with the number of its call, the same on all ranks and
 --   devices of the group.

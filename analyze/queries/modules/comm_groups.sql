@@ -1,5 +1,5 @@
 -- Process groups: their ranks and their dimension of the parallelism.
--- @use collective_kinds
+-- @use collective_kinds, launches
 
 -- @macro says(text, what)  whether a description contains the word `what` (a regular expression). Words end at anything
 --   but letters.
@@ -87,7 +87,7 @@ WITH _used AS (
         UNION ALL
         -- Kernels of batches have no metadata.
         SELECT run_id, rank, group_name, group_ranks, NULL, NULL, collective
-        FROM cpu_ops
+        FROM launching_ops
         -- Unlike IN, `= ANY` lets DuckDB skip row groups without such operators.
         WHERE collective = ANY(['send', 'recv'])
     )
@@ -98,7 +98,7 @@ _listed AS (
     SELECT
         run_id, rank, group_name, any_value(description) AS description, any_value(ranks) AS ranks,
         any_value(size) AS size
-    FROM process_groups
+    FROM (SELECT * FROM process_groups UNION ALL SELECT * FROM full_process_groups)
     GROUP BY run_id, rank, group_name
 ),
 _known AS (
@@ -108,7 +108,7 @@ _known AS (
         coalesce(u.group_size, len(whole_list(u.group_ranks)), l.size) AS size,
         CASE WHEN r.world_size IS NOT NULL THEN greatest(r.world_size, r.ranks) END AS world_size,
         (u.run_id, u.rank) IN (
-            SELECT (run_id, rank) FROM ranges WHERE name LIKE 'DistributedDataParallel.%'
+            SELECT (run_id, rank) FROM launching_ranges WHERE name LIKE 'DistributedDataParallel.%'
         ) AS ddp
     FROM _used u
     JOIN (SELECT run_id, world_size, ranks FROM runs) r ON r.run_id = u.run_id

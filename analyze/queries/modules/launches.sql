@@ -1,6 +1,34 @@
 -- Calls that launch GPU work, the operators that make them, and the queue of a stream. gpu_work has the launch call and
 -- operator of each kernel, copy and fill.
+--
+-- What launched the work of a GPU-only block is in the full block of the same program. Its times are on the clock of
+-- the full block: compare them with each other, not with those of GPU work.
 -- @use api_roles
+
+-- @view launching_ops  a row is an operator that may have launched work in gpu_work: one of the run; of a GPU-only
+--   block, one of its full block.
+-- @column * of cpu_ops
+CREATE VIEW launching_ops AS
+SELECT * FROM cpu_ops
+UNION ALL
+SELECT * FROM full_cpu_ops;
+
+-- @view launching_ranges  a row is a range around calls that may have launched work in gpu_work, as in launching_ops.
+-- The steps of a GPU-only block are its own.
+-- @column * of ranges
+CREATE VIEW launching_ranges AS
+SELECT * FROM ranges
+UNION ALL
+SELECT * FROM full_ranges WHERE origin <> 'profiler_step';
+
+-- @view twin_launches  a row is a correlation id of GPU work of a GPU-only block.
+-- @columns run_id, rank, correlation_id
+-- @column twin_ns ns              Start of the launch call of its twin, on the clock of the full block.
+CREATE VIEW twin_launches AS
+SELECT run_id, rank, correlation_id, min(full_call_start_ns) AS twin_ns
+FROM twins
+WHERE correlation_id > 0 AND full_call_start_ns IS NOT NULL
+GROUP BY run_id, rank, correlation_id;
 
 -- @macro launch_calls(t)  the launch calls of the GPU work with the correlation ids of a table `t`.
 -- @columns run_id, rank, correlation_id, tid
@@ -11,6 +39,16 @@ SELECT DISTINCT
     run_id, rank, correlation_id, call_tid AS tid, call_name AS name, call_start_ns AS start_ns, call_dur_ns AS dur_ns
 FROM gpu_work SEMI JOIN query_table(t) USING (run_id, rank, correlation_id)
 WHERE call_start_ns IS NOT NULL;
+
+-- @macro launching_calls(t)  launch_calls; of a GPU-only block those of the twins, to look up in launching_ops and
+--   launching_ranges.
+-- @columns run_id, rank, correlation_id, tid, start_ns
+CREATE MACRO launching_calls(t) AS TABLE
+SELECT DISTINCT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
+FROM gpu_work
+SEMI JOIN query_table(t) USING (run_id, rank, correlation_id)
+LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
+WHERE coalesce(call_start_ns, twin_ns) IS NOT NULL;
 
 -- @view launches_without_work  a row is a call that should launch a kernel or CUDA graph, without recorded GPU work.
 -- The runtime's call, if a driver call inside it has its correlation id. Ids that several processes or several calls
@@ -61,17 +99,22 @@ WHERE api <> 'sync' AND waits_for IS NOT NULL;
 -- @view work_origins  a row is a kernel, memcpy or memset with the place on the CPU that launched it.
 -- That is the operator or range with its External id; without one (CUDA graphs, work outside operators) its launch
 -- call.
+-- Times are those of launching_ops.
 -- @column * of gpu_work
 -- @column short_name text         Short name of a kernel; for copies and fills, name.
+-- @column launching_ns ns         Start of the launch call; NULL if it is not known.
 -- @column from_tid id             Thread.
 -- @column from_ns ns              Start of the operator or range, else of the launch call; NULL if neither is known.
 -- @column from_end_ns ns          End of the operator or range, else the start of the launch call.
 CREATE VIEW work_origins AS
 SELECT
-    w.*, coalesce(n.short_name, w.name) AS short_name, CASE WHEN op_id > 0 THEN op_tid ELSE call_tid END AS from_tid,
-    CASE WHEN op_id > 0 THEN op_start_ns ELSE call_start_ns END AS from_ns,
-    CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE call_start_ns END AS from_end_ns
-FROM gpu_work w LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name = w.name;
+    w.*, coalesce(n.short_name, w.name) AS short_name, coalesce(w.call_start_ns, t.twin_ns) AS launching_ns,
+    CASE WHEN op_id > 0 THEN op_tid ELSE call_tid END AS from_tid,
+    CASE WHEN op_id > 0 THEN op_start_ns ELSE launching_ns END AS from_ns,
+    CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE launching_ns END AS from_end_ns
+FROM gpu_work w
+LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name = w.name
+LEFT JOIN twin_launches t ON t.run_id = w.run_id AND t.rank = w.rank AND t.correlation_id = w.correlation_id;
 
 -- @table name_codes  a row is a name of GPU work, an operator or a range: a number is faster to sort and compare.
 -- @column name text               Name, or short name of a kernel.
@@ -86,6 +129,10 @@ FROM (
     SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
     UNION
     SELECT name FROM op_sums WHERE kind IN ('op', 'range')
+    UNION
+    SELECT name FROM full_cpu_ops
+    UNION
+    SELECT name FROM full_ranges
 );
 
 -- @view queued_launches  a row is a launch call on a stream: queued from the start of the call to the start of its

@@ -7,7 +7,7 @@
 -- @columns start_ns, end_ns, dur_ns
 CREATE VIEW backward_nodes AS
 SELECT run_group, run_id, rank, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns, dur_ns
-FROM cpu_ops
+FROM launching_ops
 WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
 QUALIFY coalesce(end_ns > previous_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true);
 
@@ -19,7 +19,7 @@ QUALIFY coalesce(end_ns > previous_end((run_id, rank, pid, tid), start_ns, start
 CREATE TABLE recomputed_ops AS
 WITH _nodes AS (
     SELECT run_id, rank, pid, tid, start_ns, start_ns + dur_ns AS end_ns
-    FROM cpu_ops
+    FROM launching_ops
     WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
 ),
 _node_threads AS MATERIALIZED (
@@ -31,7 +31,7 @@ _ranks AS (
     FROM _node_threads n
     WHERE EXISTS (
         SELECT 1
-        FROM cpu_ops o
+        FROM launching_ops o
         WHERE o.run_id = n.run_id AND o.rank = n.rank AND o.pid IS NOT DISTINCT FROM n.pid
             AND o.tid IS NOT DISTINCT FROM n.tid AND o.sequence_number IS NOT NULL AND coalesce(o.fwd_thread, 0) = 0
             AND NOT starts_with(o.name, 'autograd::engine::evaluate_function')
@@ -51,7 +51,7 @@ _ops AS NOT MATERIALIZED (
     SELECT
         thread, o.run_group, o.run_id, o.rank, o.pid, o.tid, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns,
         o.dur_ns, o.input_dims, o.sequence_number IS NOT NULL AND coalesce(o.fwd_thread, 0) = 0 AS has_own_node
-    FROM cpu_ops o LEFT JOIN _threads t
+    FROM launching_ops o LEFT JOIN _threads t
         ON t.run_id = o.run_id AND t.rank = o.rank AND t.pid IS NOT DISTINCT FROM o.pid
             AND t.tid IS NOT DISTINCT FROM o.tid
     WHERE o.dur_ns IS NOT NULL AND NOT starts_with(o.name, 'autograd::engine::evaluate_function')

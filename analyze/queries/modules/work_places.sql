@@ -34,7 +34,7 @@ WHERE f.kind = 'kernel';
 -- @columns start_ns, end_ns
 CREATE VIEW outer_operators AS
 SELECT t.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns
-FROM cpu_ops o
+FROM launching_ops o
 JOIN work_threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid
 WHERE o.dur_ns > 0
 QUALIFY o.start_ns >= coalesce(
@@ -50,7 +50,7 @@ QUALIFY o.start_ns >= coalesce(
 -- @columns start_ns, end_ns
 CREATE VIEW module_calls AS
 SELECT t.track, substr(r.name, 12) AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
-FROM ranges r
+FROM launching_ranges r
 JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
 WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ');
 
@@ -60,7 +60,7 @@ WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ');
 -- @columns start_ns, end_ns
 CREATE VIEW line_calls AS
 SELECT t.track, p.line AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
-FROM ranges r
+FROM launching_ranges r
 JOIN program_lines p USING (name)
 JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
 WHERE r.origin = 'python_function';

@@ -23,6 +23,7 @@
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, region, pass, kernel
 -- @use arithmetic, inductor, intervals, launches
 -- @needs compiled code (torch.compile)
+-- @full operators
 WITH mark_names AS (
     -- op_sums has each name once.
     SELECT DISTINCT name FROM op_sums WHERE kind IN ('op', 'range') AND regexp_matches(

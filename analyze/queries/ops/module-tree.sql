@@ -25,6 +25,7 @@
 -- @order turns, path
 -- @use call_sums, intervals
 -- @needs operators, ranges or GPU work
+-- @full operators
 -- @plot icicle name=tree depth=depth value=total_device_ns kind=kind per=step,gpu
 WITH RECURSIVE labels AS (
     SELECT

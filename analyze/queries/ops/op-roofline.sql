@@ -30,6 +30,7 @@
 -- @order busy_ns DESC, name, shapes
 -- @use gpu_timeline, intervals, op_bytes, op_flops, peaks
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
+-- @pass gpu
 WITH owned AS MATERIALIZED (
     SELECT
         g.track AS gpu, w.run_id, w.rank, w.sized_call AS call, coalesce(p.is_tf32, false) AS is_tf32, w.start_ns,

@@ -1,7 +1,7 @@
 -- How long is a step, how busy are the GPUs, and what do they achieve?
 --
 -- A row is a recording: the runs of one workload, each figure from the block or pass that knows it best. Times and
--- shares are those of the GPU-only block if there is one; MFU, tokens and memory those of the full block. Shares are
+-- shares, MFU too, are those of the GPU-only block if there is one; tokens and memory those of the full block. Shares are
 -- means over the GPUs: of their steps, or of the whole recording if it has no steps (see `breakdown`). Figures of
 -- several ranks are means over the ranks; images are those of all ranks together.
 -- @column run_id id               The run; of several blocks or passes, the full one.
@@ -18,7 +18,7 @@
 -- @column idle_pct %              Share without any work, as recorded.
 -- @column undisturbed_idle_pct %  The same in undisturbed steps; empty if none was timed.
 -- @column undisturbed_mfu_pct %   Model FLOPs utilization in undisturbed steps; empty if none was timed.
--- @column mfu_pct %               Model FLOPs utilization in the recorded steps of the full block; empty without steps.
+-- @column mfu_pct %               Model FLOPs utilization in the recorded steps; empty without steps.
 -- @column images_per_s images/s   Images of all ranks per second: in undisturbed steps if some were timed, else in the
 --                                 recorded ones.
 -- @column prefill_tokens_per_s number   Tokens per second of prefill steps of a rank (see `serving`).
@@ -128,13 +128,13 @@ tokens AS (
 known AS (
     SELECT
         run_group, workload, arg_min(run_id, (full_first, run_id)) AS run_id, max(ranks) AS ranks,
-        arg_min(mfu_pct, full_first) FILTER (steps > 0) AS mfu_pct,
-        arg_min(undisturbed_mfu_pct, full_first) FILTER (steps > 0) AS undisturbed_mfu_pct,
+        arg_min(mfu_pct, (of_full, full_first)) FILTER (steps > 0) AS mfu_pct,
+        arg_min(undisturbed_mfu_pct, (of_full, full_first)) FILTER (steps > 0) AS undisturbed_mfu_pct,
         arg_min(peak_bytes, full_first) AS peak_bytes, arg_min(peak_reserved_bytes, full_first) AS peak_reserved_bytes,
         arg_min(peak_cpu_bytes, full_first) AS peak_cpu_bytes,
         arg_min(prefill_tokens_per_s, full_first) AS prefill_tokens_per_s,
         arg_min(decode_tokens_per_s, full_first) AS decode_tokens_per_s
-    FROM passes
+    FROM (SELECT *, profiler IS DISTINCT FROM 'gpu' OR run_id IN (FROM few_twins) AS of_full FROM passes)
     LEFT JOIN run_steps USING (run_id)
     LEFT JOIN used USING (run_id)
     LEFT JOIN peaks USING (run_id)

@@ -16,6 +16,7 @@
 -- @order phase, total_ns DESC, {group}
 -- @use api_roles, arithmetic, intervals, phases
 -- @needs CUDA API calls, each on its own (not the summary of an nvprof log)
+-- @full CUDA calls
 -- @plot bars y={group} x=total_ns color=phase label=api_time_pct top=15 per=step,rank
 WITH placed AS (
     SELECT

@@ -24,6 +24,7 @@
 -- @order run_id, rank, step, total_ns DESC, kind, name
 -- @use arithmetic, steps
 -- @needs operators, CUDA calls or GPU work; with window=step also training steps
+-- @full operators and launch calls
 -- @plot bars y=run_id,rank,step x=total_ns parts=kind per=step
 -- @drill kind critical-path window={window} group=name kind={kind} rank={rank}
 -- @drill step breakdown window=step step={step} rank={rank}

@@ -29,6 +29,7 @@
 -- @order run_id, rank, step
 -- @use arithmetic, intervals, steps
 -- @needs training steps (with DataLoader ranges), or the collector's step metrics
+-- @full ranges
 -- @plot bars y=run_id,rank,step x=data_pct
 -- @drill step breakdown window=step step={step} rank={rank}
 -- @drill rank dataloader window=step rank={rank}

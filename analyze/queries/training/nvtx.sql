@@ -27,6 +27,7 @@
 -- @use arithmetic, work_places
 -- @needs NVTX or record_function ranges
 -- @pass nsys
+-- @full ranges
 -- @plot bars y=name x=total_ns label=range_time_pct per=step,rank
 WITH user_ranges AS MATERIALIZED (
     SELECT

@@ -9,5 +9,6 @@
 -- @order run_id, rank, start_ns, phase
 -- @use phases, run_zeros
 -- @needs ranges or a backward pass (phases, see `phases`), and allocator events (profile_memory=True)
+-- @full ranges
 SELECT run_group, run_id, rank, phase, start_ns - zero_ns AS start_ns, dur_ns
 FROM phase_ranges JOIN run_zeros USING (run_id) SEMI JOIN memory_events USING (run_id, rank)

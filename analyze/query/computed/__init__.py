@@ -31,7 +31,7 @@ COMPUTED = (
     Computed("api_roles", api_roles.DECLARATION, api_roles.create, ("cuda_calls",)),
     Computed("device_peaks", device_peaks.DECLARATION, device_peaks.create),
     Computed("known_devices", device_peaks.KNOWN_DECLARATION, device_peaks.create_known),
-    Computed("program_lines", program_lines.DECLARATION, program_lines.create, ("ranges",)),
+    Computed("program_lines", program_lines.DECLARATION, program_lines.create, ("ranges", "full_ranges")),
     Computed("source_times", source_times.DECLARATION, source_times.create, ("gpu_work", "ranges")),
     Computed("workload_keys", workload_keys.DECLARATION, workload_keys.create),
 )

@@ -9,11 +9,15 @@ from schemas.python_files import program_function
 DECLARATION = """The functions of the program in Python stacks.
 
 Those of installed packages, of the standard library and of the collector are none.
-@table program_lines  a row is a function of the program.
+@table program_lines  a row is a function of the program; of a GPU-only block, one of its full block.
 @column name text  Its name in `ranges`.
 @column line text  File, line on which the function begins, and its name: train.py:42 in train_step.
 """
-_NAMES = "SELECT DISTINCT name FROM ranges WHERE origin = 'python_function' AND name IS NOT NULL"
+_NAMES = """
+SELECT DISTINCT name
+FROM (SELECT origin, name FROM ranges UNION ALL SELECT origin, name FROM full_ranges)
+WHERE origin = 'python_function' AND name IS NOT NULL
+"""
 
 
 def create(connection: duckdb.DuckDBPyConnection, table: str) -> None:
