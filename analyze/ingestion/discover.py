@@ -26,7 +26,8 @@ from analyze.store.store import SHARDS, Store
 from schemas.manifest import MANIFEST_NAME
 
 _SUFFIXES = re.compile(
-    r"(?:(\.pt)?(\.trace)?\.json|\.(chrome_trace|sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt))(\.gz)?$", re.IGNORECASE
+    r"(?:(\.pt)?(\.trace)?\.json|\.(chrome_trace|sqlite|nsys-rep|qdrep|ncu-rep|csv|log|txt|pickle|pkl))(\.gz)?$",
+    re.IGNORECASE,
 )
 _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")

@@ -140,6 +140,13 @@ DATA_KINDS = {
             "torch.profiler with profile_memory=True, or nsys with --cuda-memory-usage=true",
         ),
         DataKind(
+            "memory snapshots",
+            r"a memory snapshot",
+            ("allocator_blocks",),
+            "collect run --memory-history, or torch.cuda.memory._dump_snapshot()",
+            optional=True,
+        ),
+        DataKind(
             "ranges",
             r"(?:NVTX or record_function )?ranges",
             ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),

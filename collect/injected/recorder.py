@@ -40,6 +40,7 @@ from .function_steps import FunctionSteps
 from .gpu_session import open_session
 from .job import Job
 from .marks import mark
+from .memory_snapshots import MemorySnapshot
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .rendezvous import wait_for_ranks
@@ -72,6 +73,8 @@ class AttachedRecorder:
         self.blocks = Blocks(self._open_block, self._write_block, self._wait_for_ranks, config["stacks"])
         self.ended: list[Block] = []
         """Blocks that have ended and were written."""
+        self.memory: MemorySnapshot | None = None
+        """Once this process uses CUDA."""
         self.started = False
         """Whether a recorder has run in this process, or in the one it was forked from."""
         self.yielded = False
@@ -117,6 +120,7 @@ class AttachedRecorder:
     def _in_forked_child(self) -> None:
         """Record nothing in the child of a recorded process; the child of one that has not used torch may record."""
         self.pid = os.getpid()
+        self.memory = None
         if self.started:
             disable_in_forked_child(recording=not self.finished, stacks=self.config["stacks"])
             self.finished = True
@@ -127,6 +131,9 @@ class AttachedRecorder:
     def _on_first_use(self) -> None:
         if not self._inactive:
             self.job.refresh()
+            if self.memory is None and uses_cuda():
+                path = Path(self.folders[self.config["kind"]]) / f"{self.stem}.memory_snapshot.pickle"
+                self.memory = MemorySnapshot(path, self.config["oom_snapshot"], self.config["memory_history"])
             if not self.step_function:
                 self._record_whole_program()
 
@@ -237,6 +244,9 @@ class AttachedRecorder:
     # --- The end ------------------------------------------------------------------------------------------------------
 
     def _at_exit(self) -> None:
+        if self.memory and os.getpid() == self.pid:
+            with contextlib.suppress(Exception):  # of torch, in a process that may have failed
+                self.memory.end()
         if self.started and os.getpid() == self.pid:
             keep_cupti()
         if self._inactive:
@@ -311,7 +321,7 @@ class AttachedRecorder:
             {
                 "ok": reason is None,
                 "reason": reason,
-                "stem": self.stem if blocks else "",
+                "stem": self.stem if blocks or (self.memory and self.memory.written) else "",
                 "facts": torch_facts(),
                 "gpus": used_gpus(),
                 "world_size": self.job.world_size,

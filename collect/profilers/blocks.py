@@ -21,7 +21,9 @@ from collect.profilers.base import Own, Profiler, WorkerRecorder
 from schemas.errors import MachineError
 
 SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
-NOTHING = dict.fromkeys(("shapes", "memory", "stacks", "flops", "memory_timeline"), False)
+NOTHING = dict.fromkeys(
+    ("shapes", "memory", "stacks", "flops", "memory_timeline", "memory_history", "oom_snapshot"), False
+)
 """What torch.profiler records besides events, by option: nothing."""
 
 

@@ -25,6 +25,16 @@ class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory: Annotated[bool | None, Option("Record allocations. Default: from --detail.", PANEL)] = None
     stacks: Annotated[bool | None, Option("Record Python stacks. Default: from --detail.", PANEL)] = None
     flops: Annotated[bool | None, Option("Estimate FLOPs of operators. Default: from --detail.", PANEL)] = None
+    memory_history: Annotated[
+        bool,
+        Option(
+            "Write a memory snapshot of the program's end, with the history of allocations and the stack of each.",
+            PANEL,
+        ),
+    ] = False
+    oom_snapshot: Annotated[
+        bool, Option("Write a memory snapshot of the program when a GPU's memory runs out.", PANEL)
+    ] = True
     memory_timeline: Annotated[
         bool, Option("Write a memory timeline; implies --shapes, --memory and --stacks.", PANEL)
     ] = False
@@ -47,6 +57,7 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
         ".trace.json.gz": "chrome_trace",
         ".key_averages.csv": "key_averages",
         ".memory_timeline.json.gz": "memory_timeline",
+        ".memory_snapshot.pickle": "memory_snapshot",
     }
 
     def steps(self) -> tuple[int, int, int]:
@@ -56,7 +67,8 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
 
     def settings(self) -> dict[str, Any]:
         """Return what torch.profiler records besides events."""
-        return {**self.own.recorded(), "memory_timeline": self.own.memory_timeline}
+        own = ("memory_timeline", "memory_history", "oom_snapshot")
+        return {**self.own.recorded(), **{name: getattr(self.own, name) for name in own}}
 
     def other_passes(self) -> list[Profiler[Any]]:
         """Return the GPU-only block."""

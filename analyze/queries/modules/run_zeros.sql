@@ -19,5 +19,11 @@ WITH _first AS (
     UNION ALL
     -- Other memory events are allocations by the driver, some at time 0.
     SELECT run_id, min(start_ns) FROM memory_events WHERE allocated_bytes IS NOT NULL GROUP BY run_id
+),
+_recorded AS (
+    SELECT run_id, min(start_ns) AS zero_ns FROM _first GROUP BY run_id
 )
-SELECT run_id, min(start_ns) AS zero_ns FROM _first GROUP BY run_id;
+FROM _recorded
+UNION ALL
+-- The history of a memory snapshot begins long before a recording.
+SELECT run_id, min(start_ns) FROM allocator_events ANTI JOIN _recorded USING (run_id) GROUP BY run_id;

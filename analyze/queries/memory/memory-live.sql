@@ -1,0 +1,43 @@
+-- Who holds the GPU's memory at its peak, or when it ran out?
+--
+-- From memory snapshots (torch.cuda.memory._dump_snapshot, collect run --memory-history). The history of allocations
+-- and frees says which blocks were alive at the moment, and the stack of each who requested it. Bytes are those that
+-- the program requested; the allocator rounds them up (`memory-fragmentation`). All rows of a device add up to the bytes
+-- that it held, the figure requested_bytes of torch.cuda.memory_stats().
+-- @param at peak|oom|snapshot = peak   The moment: the most bytes held, the last time that memory ran out, or when the
+--                                 snapshot was taken.
+-- @param group frame|path|stream = frame   What a row is: the program's innermost line, all its lines, or a stream.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column device index            Device.
+-- @column {group} text            Who requested the bytes; (not recorded) without a stack.
+-- @column blocks count            Live blocks.
+-- @column bytes B                 Their requested bytes.
+-- @column share_pct %             Of all that the device held.
+-- @column oldest_ns ns            When the oldest of them was allocated, since the run's first event; NULL if before
+--                                 the history.
+-- @column at_ns ns                The moment, since the run's first event.
+-- @main run_id, rank, device, {group}, blocks, bytes, share_pct
+-- @order run_id, rank, device, bytes DESC, {group}
+-- @use allocator, arithmetic, run_zeros
+-- @needs a memory snapshot
+-- @pass all
+-- @plot bars y={group} x=bytes top=15
+WITH live AS (
+    SELECT l.*, m.start_ns AS moment_ns
+    FROM allocator_lifetimes l JOIN allocator_moments m USING (run_id, rank, device)
+    WHERE m.moment = '{at}' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
+)
+SELECT
+    l.run_group, l.run_id, l.rank, l.device,
+    coalesce(
+        CASE '{group}' WHEN 'frame' THEN o.frame WHEN 'path' THEN o.path ELSE 'stream ' || l.stream END,
+        '(not recorded)'
+    ) AS {group},
+    count(*) AS blocks, sum(l.bytes)::BIGINT AS bytes,
+    pct(sum(l.bytes), sum(sum(l.bytes)) OVER (PARTITION BY l.run_id, l.rank, l.device)) AS share_pct,
+    min(l.start_ns) - any_value(zero_ns) AS oldest_ns, any_value(l.moment_ns) - any_value(zero_ns) AS at_ns
+FROM live l
+LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
+LEFT JOIN run_zeros z ON z.run_id = l.run_id
+GROUP BY l.run_group, l.run_id, l.rank, l.device, 5

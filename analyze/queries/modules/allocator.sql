@@ -1,0 +1,122 @@
+-- The caching allocator as memory snapshots of torch.cuda.memory record it: who holds which bytes, and when.
+
+-- @view allocator_changes  a row is a change of the bytes that the program holds: an allocation or a free.
+-- @columns run_group, run_id, rank
+-- @column device index            Device.
+-- @column event index             Number in the history of the device.
+-- @columns start_ns
+-- @column action text             alloc or free_requested.
+-- @column addr id                 Address.
+-- @column change_bytes B          Requested bytes; negative for a free.
+-- @column stream id               Stream.
+-- @column stack id                Stack; NULL if none was recorded.
+-- @column held_bytes B            Requested bytes that the program holds after it, from those at the end of the history.
+CREATE VIEW allocator_changes AS
+WITH _changes AS (
+    SELECT *, CASE action WHEN 'alloc' THEN bytes ELSE -bytes END AS change_bytes
+    FROM allocator_events
+    WHERE action IN ('alloc', 'free_requested')
+),
+_at_end AS (
+    SELECT run_id, rank, device, sum(requested_bytes) AS end_bytes
+    FROM allocator_blocks
+    WHERE state = 'active_allocated'
+    GROUP BY run_id, rank, device
+)
+SELECT
+    c.run_group, c.run_id, c.rank, c.device, event, start_ns, action, addr, change_bytes, stream, stack,
+    (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS held_bytes
+FROM _changes c LEFT JOIN _at_end e ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device
+WINDOW later AS (
+    PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+);
+
+-- @view allocator_lifetimes  a row is an allocation that the history or the state at its end has.
+-- @columns run_group, run_id, rank
+-- @column device index            Device.
+-- @column event index             The event that allocated it; -1 if it is older than the history.
+-- @columns start_ns
+-- @column freed_event index       The event that freed it; NULL if none did.
+-- @column addr id                 Address.
+-- @column bytes B                 Requested bytes.
+-- @column stream id               Stream.
+-- @column stack id                Who allocated it; NULL if it was not recorded.
+CREATE VIEW allocator_lifetimes AS
+WITH _paired AS (
+    SELECT
+        *, lag(action) OVER at_address AS previous_action,
+        CASE WHEN lead(action) OVER at_address = 'free_requested' THEN lead(event) OVER at_address END AS next_free
+    FROM allocator_changes
+    WINDOW at_address AS (PARTITION BY run_id, rank, device, addr ORDER BY event)
+)
+SELECT
+    run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream, stack
+FROM _paired
+WHERE action = 'alloc'
+UNION ALL BY NAME
+SELECT run_group, run_id, rank, device, -1 AS event, event AS freed_event, addr, -change_bytes AS bytes, stream
+FROM _paired
+WHERE action = 'free_requested' AND previous_action IS DISTINCT FROM 'alloc'
+UNION ALL BY NAME
+SELECT b.run_group, b.run_id, b.rank, b.device, -1 AS event, b.addr, b.requested_bytes AS bytes, b.stream, b.stack
+FROM allocator_blocks b
+ANTI JOIN (
+    FROM _paired WHERE action = 'alloc' AND next_free IS NULL
+) p ON p.run_id = b.run_id AND p.rank = b.rank AND p.device = b.device AND p.addr = b.addr
+WHERE b.state = 'active_allocated';
+
+-- @view allocator_moments  a row is a moment of a device whose live bytes are of interest.
+-- @columns run_id, rank
+-- @column device index            Device.
+-- @column moment text             peak, oom (the last one) or snapshot (the end).
+-- @column at_event index          The last event before it, or itself.
+-- @columns start_ns
+CREATE VIEW allocator_moments AS
+WITH _moments AS (
+    SELECT
+        run_id, rank, device, 'peak' AS moment, arg_min(event, (-held_bytes, event)) AS at_event,
+        arg_min(start_ns, (-held_bytes, event)) AS start_ns
+    FROM allocator_changes
+    GROUP BY run_id, rank, device
+    UNION ALL
+    SELECT run_id, rank, device, 'oom', max(event), arg_max(start_ns, event)
+    FROM allocator_events
+    WHERE action = 'oom'
+    GROUP BY run_id, rank, device
+    UNION ALL
+    SELECT b.run_id, b.rank, b.device, 'snapshot', coalesce(max(event), -1), max(start_ns)
+    FROM (SELECT DISTINCT run_id, rank, device FROM allocator_blocks) b
+    LEFT JOIN allocator_events e ON e.run_id = b.run_id AND e.rank = b.rank AND e.device = b.device
+    GROUP BY b.run_id, b.rank, b.device
+)
+FROM _moments;
+
+-- @view allocator_owners  a row is a stack of a memory snapshot: the line of the program that requested memory.
+-- @columns run_id, rank
+-- @column stack id                The stack.
+-- @column frame text              FILE:LINE FUNCTION of the innermost Python frame outside of installed packages, else
+--                                 of the innermost Python frame, else the backward function, else the operator.
+-- @column path text               The program's Python frames, outermost first, separated by ` > `.
+CREATE VIEW allocator_owners AS
+WITH _frames AS (
+    SELECT
+        *, concat(parse_filename(file), CASE WHEN line > 0 THEN ':' || line END, ' ', function) AS text,
+        ends_with(file, '.py') AS is_python,
+        regexp_extract(function, '^torch::autograd::generated::(\w+)::apply', 1) AS backward,
+        regexp_extract(function, '^at::_ops::(\w+)::call', 1) AS operator,
+        ends_with(file, '.py') AND NOT regexp_matches(file, '[/\\](site-packages|dist-packages|lib[/\\]python3|collect[/\\]injected)') AS is_own
+    FROM allocator_frames
+)
+SELECT
+    run_id, rank, stack,
+    coalesce(
+        arg_min(text, depth) FILTER (is_own), arg_min(text, depth) FILTER (is_python),
+        -- Threads of the backward pass have no Python frames.
+        arg_max(backward, depth) FILTER (backward <> ''), arg_max(operator, depth) FILTER (operator <> '')
+    ) AS frame,
+    coalesce(
+        string_agg(text, ' > ' ORDER BY depth DESC) FILTER (is_own),
+        string_agg(text, ' > ' ORDER BY depth DESC) FILTER (is_python)
+    ) AS path
+FROM _frames
+GROUP BY run_id, rank, stack;

@@ -1,0 +1,188 @@
+"""Memory snapshots of PyTorch's allocator: who holds what at the peak, fragmentation, and why memory ran out."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run_cli
+from support import SAMPLES, ask, sql
+
+MIB = 1 << 20
+
+
+def frames(*places: tuple[str, int, str]) -> list[dict[str, Any]]:
+    return [{"filename": file, "line": line, "name": name} for file, line, name in places]
+
+
+# Innermost frame first, as torch writes it.
+MODEL = frames(
+    ("torch/nn/linear.py", 5, "forward"), ("/home/me/model.py", 7, "forward"), ("/home/me/train.py", 9, "<module>")
+)
+MODEL[0]["filename"] = "/venv/lib/python3.12/site-packages/torch/nn/linear.py"
+LOADER = frames(("/home/me/train.py", 3, "load"), ("/home/me/train.py", 8, "<module>"))
+BACKWARD = frames(
+    ("??", 0, "torch::unwind::unwind()"),
+    ("??", 0, "at::_ops::div_Tensor::call(at::Tensor const&)"),
+    ("??", 0, "torch::autograd::generated::MeanBackward0::apply(std::vector<at::Tensor>&&)"),
+)
+
+
+def event(action: str, addr: int | None, size: int, at_us: int, stack: object = None, **more: Any) -> dict[str, Any]:
+    found = {"action": action, "size": size, "stream": 0, "time_us": at_us, "frames": stack or [], **more}
+    return found if addr is None else {"addr": addr, **found}
+
+
+def block(addr: int, size: int, requested: int, state: str, stack: object = None) -> dict[str, Any]:
+    found: dict[str, Any] = {"address": addr, "size": size, "requested_size": requested, "state": state}
+    return found | ({"frames": stack} if stack else {})
+
+
+def segment(addr: int, size: int, blocks: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+    kind = {"segment_type": "large", "segment_pool_id": (0, 0), "is_expandable": False, "stream": 0, "device": 0}
+    return {**kind, "address": addr, "total_size": size, "blocks": blocks, **more}
+
+
+# Held, in MiB: 4 before the history; 10 after the model's 6; 13 with the loader's 3 (peak); 9 when the 4 are freed;
+# 10 with the 1 of the backward pass.
+EVENTS = [
+    event("alloc", 1000, 6 * MIB, 10, MODEL),
+    event("alloc", 2000, 3 * MIB, 20, LOADER),
+    event("free_requested", 500, 4 * MIB, 30, LOADER),
+    event("free_completed", 500, 4 * MIB, 31, LOADER),
+    event("alloc", 500, 1 * MIB, 40, BACKWARD),
+    event("oom", None, 64 * MIB, 50, MODEL, device_free=2 * MIB),
+]
+SEGMENTS = [
+    segment(
+        500,
+        20 * MIB,
+        [
+            block(500, 2 * MIB, 1 * MIB, "active_allocated", BACKWARD),
+            block(1000, 6 * MIB, 6 * MIB, "active_allocated", MODEL),
+            block(1500, 5 * MIB, 0, "inactive"),
+            block(2000, 3 * MIB, 3 * MIB, "active_allocated", LOADER),
+            block(2500, 4 * MIB, 0, "inactive"),
+        ],
+    ),
+    segment(9000, 30 * MIB, [block(9000, 30 * MIB, 0, "inactive")], stream=7, is_expandable=True),
+]
+
+
+def write(path: Path, events: object = EVENTS, segments: object = SEGMENTS) -> Path:
+    snapshot = {"segments": segments, "device_traces": [events], "allocator_settings": {}, "external_annotations": []}
+    path.write_bytes(pickle.dumps(snapshot, protocol=4))
+    return path
+
+
+def test_live_at_the_peak_and_at_the_oom(tmp_path: Path) -> None:
+    path = write(tmp_path / "snapshot.pickle")
+    peak = ask(path, "memory-live")
+    assert [(r["frame"], r["bytes"] / MIB, r["blocks"]) for r in peak] == [
+        ("model.py:7 forward", 6, 1), ("(not recorded)", 4, 1), ("train.py:3 load", 3, 1),
+    ]  # fmt: skip
+    assert [r["at_ns"] for r in peak] == [10_000] * 3  # since the first event
+    at_oom = ask(path, "memory-live", params={"at": "oom", "group": "path"})
+    assert [(r["path"], r["bytes"] / MIB) for r in at_oom] == [
+        ("train.py:9 <module> > model.py:7 forward", 6), ("train.py:8 <module> > train.py:3 load", 3),
+        ("(not recorded)", 1),
+    ]  # fmt: skip
+    at_end = ask(path, "memory-live", params={"at": "snapshot"})
+    # Threads of the backward pass have no Python frames: the backward function says what they did.
+    assert [r["frame"] for r in at_end] == ["model.py:7 forward", "train.py:3 load", "MeanBackward0"]
+
+
+def test_history_that_lost_its_begin(tmp_path: Path) -> None:
+    """Blocks whose allocation is not in the history come from the state at its end."""
+    path = write(tmp_path / "snapshot.pickle", EVENTS[4:])
+    peak = ask(path, "memory-live")
+    assert {r["frame"]: r["bytes"] / MIB for r in peak} == {
+        "model.py:7 forward": 6, "train.py:3 load": 3, "MeanBackward0": 1,
+    }  # fmt: skip
+
+
+def test_fragmentation(tmp_path: Path) -> None:
+    used, free = sorted(
+        ask(write(tmp_path / "s.pickle"), "memory-fragmentation"), key=lambda r: r["stream"]
+    )  # streams 0 and 7
+    mib = {k: v / MIB for k, v in used.items() if k.endswith("_bytes")}
+    assert mib == {
+        "reserved_bytes": 20, "allocated_bytes": 11, "requested_bytes": 10, "inactive_bytes": 9,
+        "largest_free_bytes": 5, "free_segments_bytes": 0, "stuck_bytes": 9,
+    }  # fmt: skip
+    assert (free["free_segments_bytes"], free["stuck_bytes"], free["expandable_segments"]) == (30 * MIB, 0, 1)
+
+
+# 2 MiB are free on the device, 9 in the segment with live blocks, 30 in the one without.
+@pytest.mark.parametrize(("size", "cause"), [(64, "too large"), (32, "cached"), (35, "fragmentation")])
+def test_cause_of_an_oom(tmp_path: Path, size: int, cause: str) -> None:
+    events = [*EVENTS[:-1], event("oom", None, size * MIB, 50, MODEL, device_free=2 * MIB)]
+    (row,) = ask(write(tmp_path / "s.pickle", events), "memory-oom")
+    assert (row["cause"], row["where"], row["start_ns"]) == (cause, "model.py:7 forward", 40_000)
+    assert (row["held_bytes"], row["stuck_bytes"], row["largest_free_bytes"]) == (10 * MIB, 9 * MIB, 30 * MIB)
+
+
+def test_oom_without_a_history(tmp_path: Path) -> None:
+    path = write(tmp_path / "s.pickle", EVENTS[-1:])
+    (row,) = ask(path, "memory-oom")
+    assert (row["held_bytes"], row["cause"]) == (10 * MIB, "too large")
+    assert ask(path, "memory-live") == []
+
+
+def test_sample_adds_up_to_what_torch_counted() -> None:
+    """tests/data/out_of_memory.py prints torch.cuda.memory_stats() when memory runs out, on an H100."""
+    sample = SAMPLES / "out-of-memory"
+    words = (sample / "torch" / "log.txt").read_text().split()
+    current, peak = int(words[1]), int(words[3])
+    assert sum(r["bytes"] for r in ask(sample, "memory-live")) == peak
+    live = ask(sample, "memory-live", params={"at": "oom"})
+    assert sum(r["bytes"] for r in live) == current
+    # 200 outputs of 2048 x 4096 floats are kept in each step.
+    step = 200 * 2048 * 4096 * 4
+    assert (live[0]["frame"], live[0]["bytes"] % step) == ("out_of_memory.py:15 <module>", 0)
+    (row,) = ask(sample, "memory-oom")
+    assert (row["requested_bytes"], row["held_bytes"], row["cause"]) == (step, current, "too large")
+    assert row["where"] == "out_of_memory.py:15 <module>"
+
+
+class _Attack:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("attacked",)
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (pickle.dumps({"segments": [], "device_traces": [_Attack()]}), "it refers to posix.mkdir"),
+        (pickle.dumps({"segments": _Attack}), "it refers to test_memory_snapshot._Attack"),
+        (pickle.dumps({"segments": []}), "it has no lists segments and device_traces"),
+        (pickle.dumps({"segments": [], "device_traces": [[EVENTS[0]]]})[:-20], "not a memory snapshot"),
+        (b"\x80\x04}\x94(\x8c\x08segmentsP1\n.", "it refers to objects outside"),
+    ],
+    ids=["code", "class", "incomplete", "truncated", "persistent id"],
+)
+def test_hostile_and_damaged_pickles(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(content)
+    done = run_cli("query", "memory-live", str(path))
+    assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "attacked").exists()
+
+
+def test_what_cannot_be_is_dropped_and_said(tmp_path: Path) -> None:
+    events = [
+        *EVENTS, event("alloc", -1, 5, 60), event("alloc", 1 << 70, 5, 60), event("dance", 1, 5, 60), "text",
+        event("alloc", 3, True, 60),
+    ]  # fmt: skip
+    segments = [*SEGMENTS, {"blocks": None}, segment(1, 2, [{"size": "x", "state": "inactive"}])]
+    path = write(tmp_path / "snapshot.pickle", events, segments)
+    counts = sql(path, "SELECT (SELECT count(*) FROM allocator_events) e, (SELECT count(*) FROM allocator_blocks) b")
+    assert counts == [{"e": 6, "b": 6}]
+    ((warnings,),) = [tuple(r.values()) for r in sql(path, "SELECT warnings FROM runs")]
+    assert "5 events of the allocator were dropped" in warnings and "2 blocks or segments were dropped" in warnings
