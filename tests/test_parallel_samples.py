@@ -76,6 +76,23 @@ def test_pipeline() -> None:
     assert {r["ideal_pct"] for r in bubbles} == {100 * 3 / 9}
 
 
+def test_pipeline_in_subgroups() -> None:
+    """Two stages of two replicas: microbatches go between 0 and 2 and between 1 and 3, by send and recv and in batches.
+
+    Four forward and four back in each step: 2048 x 4096 floats each.
+    """
+    sample = SAMPLES / "pipeline-2x2"
+    rows = [r for r in ask(sample, "collectives", profiler="torch", by=["group"]) if r["collective"] == "send_recv"]
+    assert sum(r["calls"] for r in rows) == 2 * (4 + 4) * STEPS and {r["status"] for r in rows} == {"matched"}
+    assert sum(r["bytes"] for r in rows) == sum(r["calls"] for r in rows) * 2048 * 4096 * 4
+    bubbles = ask(sample, "pipeline-bubbles", profiler="torch")
+    stages = {(r["rank"], r["pipeline"], r["stage"], r["stages"], r["micro_batches"]) for r in bubbles}
+    assert stages == {(0, 0, 0, 2, 4), (1, 1, 0, 2, 4), (2, 0, 1, 2, 4), (3, 1, 1, 2, 4)}
+    # PyTorch writes global ranks, also of a group of two: rank 1 sends to 3.
+    peers = sql(sample, "SELECT DISTINCT rank, peer FROM kernels WHERE peer IS NOT NULL", profiler="torch")
+    assert {(r["rank"], r["peer"]) for r in peers} == {(0, 2), (1, 3), (2, 0), (3, 1)}
+
+
 @pytest.mark.parametrize(
     ("sample", "query"),
     [("pipeline-4gpu", "pipeline-bubbles"), ("pipeline-4gpu", "collectives"), ("fsdp-tp-4gpu", "fsdp")],
