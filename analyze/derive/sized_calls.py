@@ -98,7 +98,7 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     """
     import pyarrow as pa
 
-    if tables["full.sized_calls"].num_rows:
+    if tables["twins"].num_rows:
         return tables["full.sized_calls"]
 
     [name], names = text_codes([tables["cpu_ops"].column("name")])
@@ -237,8 +237,12 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=2,
-        reads={"cpu_ops": _OPS, "full.sized_calls": tuple(column.name for column in _TABLE.columns[2:])},
+        version=3,
+        reads={
+            "cpu_ops": _OPS,
+            "twins": ("turn",),
+            "full.sized_calls": tuple(column.name for column in _TABLE.columns[2:]),
+        },
         compute=sized_calls,
     ),
 )
