@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -199,28 +198,20 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         raise InputError("advise: no run that --where selects")
     of_time = [finding for finding in findings() if finding.query.prefer == "gpu"]
     others = [finding for finding in findings() if finding.query.prefer != "gpu"]
-    timing = _timing(engine)
-    if timing.run_ids == engine.run_ids:
-        asked = [(engine, [*of_time, *others])]
+    if engine.of_gpu_blocks:
+        parts = [(engine.of_gpu_blocks, of_time), (engine, others)]
     else:
-        asked = [(timing, of_time), (engine, others)]
-    advice = [a for one, wanted in asked for a in _advice(one, wanted, min_pct)]
+        parts = [(engine, [*of_time, *others])]
+    advice = [a for one, wanted in parts for a in _advice(one, wanted, min_pct)]
     return sorted(advice, key=lambda a: a.run_id)
 
 
 def blocks_note(engine: Engine) -> str:
     """Return which passes or blocks were used where each figure is taken from its own block, in a sentence."""
-    others = sorted(set(_timing(engine).run_ids) - set(engine.run_ids))
-    if not others:
+    if not engine.of_gpu_blocks:
         return engine.note
-    return f"time is that of the GPU-only block ({', '.join(others)}), all else of the full one (--block chooses)"
-
-
-def _timing(engine: Engine) -> Engine:
-    """Return the engine for figures of time: of the GPU-only block, where there is one."""
-    from analyze.query.engine import Engine
-
-    return Engine(engine.stores, replace(engine.selection, prefer="gpu")) if engine.note else engine
+    others = ", ".join(sorted(set(engine.of_gpu_blocks.run_ids) - set(engine.run_ids)))
+    return f"time is that of the GPU-only block ({others}), all else of the full one (--block chooses)"
 
 
 def _advice(engine: Engine, wanted: Sequence[Finding], min_pct: float) -> list[Advice]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -70,7 +71,17 @@ class Engine:
 
     def close(self) -> None:
         """Close the DuckDB. Rows of answers that were not read are lost."""
+        if timing := self.__dict__.get("of_gpu_blocks"):
+            timing.close()
         self._database.close()
+
+    @cached_property
+    def of_gpu_blocks(self) -> Engine | None:
+        """The engine for figures of time: it reads GPU-only blocks where there are some; None if there are none."""
+        if not self.note:
+            return None
+        timing = Engine(self.stores, replace(self.selection, prefer="gpu"))
+        return timing if timing.run_ids != self.run_ids else None
 
     def reading(self) -> AbstractContextManager[None]:
         """Raise InputError that names the file, if a stored file cannot be read within."""
