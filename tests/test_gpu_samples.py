@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from commands import run_cli
 from support import ask, sql
+from test_job_parts import part
 from traces import event, kernel, write_run, write_trace
 
 from collect.gpu_sampler import sampling, write_rank_samples
@@ -119,6 +120,30 @@ def test_each_rank_gets_the_samples_of_its_gpus(tmp_path: Path) -> None:
         for path in (tmp_path / "rank-0.gpu_samples.csv", tmp_path / "rank-1.gpu_samples.csv")
     ]
     assert found == [[(0, 1), (0, 2)], [(0, 1), (1, 1), (0, 2), (1, 2)]]
+
+
+def test_samples_of_two_nodes_have_their_ranks_and_hosts(tmp_path: Path) -> None:
+    """Each node samples its own GPUs into its own run folder; both have a GPU 0."""
+    values = [""] * (len(GPU_SAMPLES_CSV) - 3)
+    for host, ranks in (("a", (0, 1)), ("b", (2, 3))):
+        folder = part(tmp_path / "job" / host, *ranks)
+        node = tmp_path / f"{host}.csv"
+        with node.open("w", newline="") as f:
+            csv.writer(f).writerows([f"GPU-{host}{n}", 1000 + n, *values] for n in (0, 1))
+        reports = [RankReport(rank=rank, host=host, gpus={f"GPU-{host}{n}": n}) for n, rank in enumerate(ranks)]
+        write_rank_samples(node, reports, folder / "torch")
+        manifest = json.loads((folder / "run.json").read_text())
+        manifest["passes"][0]["files"] += [
+            {"path": f"torch/rank-{rank}.gpu_samples.csv", "kind": "gpu_samples", "rank": rank} for rank in ranks
+        ]
+        (folder / "run.json").write_text(json.dumps(manifest))
+    found = sql(
+        tmp_path / "job",
+        "SELECT rank, device, s.start_ns, host FROM gpu_samples s JOIN rank_hosts USING (run_id, rank) ORDER BY rank",
+    )
+    assert [tuple(row.values()) for row in found] == [
+        (0, 0, 1000, "a"), (1, 1, 1001, "a"), (2, 0, 1000, "b"), (3, 1, 1001, "b"),
+    ]  # fmt: skip
 
 
 def test_a_node_without_gpus_has_no_samples(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 from support import SAMPLES, ask
 
+import analyze
+
 STEPS = 3
 LATE_NS = 5_000_000
 """tests/data/late_ddp.py: how long rank 1 sleeps in each step."""
@@ -27,6 +29,15 @@ def test_rank_that_sleeps_is_last_in_every_collective() -> None:
     assert ranks[1]["run_id"].endswith(".gpu")
     assert (ranks[1]["times_last"], ranks[0]["times_last"], ranks[1]["calls"]) == (12, 0, 12)
     assert STEPS * LATE_NS <= ranks[0]["wait_ns"] < 2 * STEPS * LATE_NS
+
+
+@pytest.mark.skipif(not (SAMPLES / "even-ddp").exists(), reason="tests/data/even_ddp.py was not recorded yet")
+def test_ranks_with_the_same_work_do_not_wait_for_each_other() -> None:
+    """Nothing is injected: no finding about a slow rank above 5 % of the run."""
+    with analyze.open(SAMPLES / "even-ddp") as traces:
+        [found] = {r["run_id"] for r in traces.query("stragglers").dicts()}
+        assert found.endswith(".gpu")
+        assert not [a for a in traces.advise(min_pct=5).dicts() if a["finding"] == "stragglers"]
 
 
 def test_host_bound_program_waits_for_the_host() -> None:
