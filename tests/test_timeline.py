@@ -182,6 +182,9 @@ def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, pages:
         low, high = map(float, (at.get_attribute("data-drawn") or "").split())
         return low, high
 
+    # The ruler and the first lanes are on the first screen.
+    canvas = at.locator("canvas").bounding_box()
+    assert canvas["y"] + 150 < 900
     whole = window()
     lanes = at.locator(".lanes")
     lanes.focus()
@@ -190,6 +193,21 @@ def test_timeline_of_a_report_zooms_finds_and_leads_to_rows(browser: Any, pages:
     middle = window()
     shown.page.keyboard.press("ArrowRight")
     assert window()[0] > middle[0] and window()[1] - window()[0] == pytest.approx(middle[1] - middle[0])
+    canvas = at.locator("canvas").bounding_box()
+    before = window()
+    shown.page.mouse.move(canvas["x"] + 500, canvas["y"] + 60)
+    shown.page.mouse.down()
+    shown.page.mouse.move(canvas["x"] + 600, canvas["y"] + 60, steps=3)
+    shown.page.mouse.up()
+    dragged = window()
+    assert dragged[0] < before[0] and dragged[1] - dragged[0] == pytest.approx(before[1] - before[0])
+    shown.page.keyboard.down("Control")
+    shown.page.mouse.wheel(0, -50)
+    shown.page.keyboard.up("Control")
+    assert window()[1] - window()[0] < dragged[1] - dragged[0]
+    # Below the ruler, the first lane is that of the GPU.
+    shown.page.mouse.click(canvas["x"] + 500, canvas["y"] + 60)
+    assert re.match(r"GPU\n(idle|compute)", at.locator(".event").inner_text())
     for _ in range(60):
         shown.page.keyboard.press("+")
     assert window()[1] - window()[0] == pytest.approx(20)  # ns
