@@ -101,6 +101,12 @@ class Timeline {
   show(data) {
     const first = !this.events;
     this.events = new TimelineEvents(data);
+    if (this.selected && this.selected.row) {
+      // Its row and place there are those of what was loaded before.
+      const { lane, depth, t } = this.selected, row = this.events.byLane[lane].rows.find(r => r.depth === depth);
+      const i = row ? row.t.indexOf(t) : -1;
+      Object.assign(this.selected, { row: i < 0 ? null : row, i });
+    }
     if (!first) return;
     [this.from, this.to] = [data.from, data.to];
     const ranks = new Set(data.lanes.map(lane => lane.rank));
@@ -246,7 +252,8 @@ class Timeline {
 
   drawLane(laid, y) {
     const { lane, i } = laid, pen = this.pen, held = this.events.byLane[i];
-    const folds = lane.rows > 1, label = (folds ? (this.open.get(i) ? '▾ ' : '▸ ') : '') + (this.narrow ? lane.label.replace(/^thread |^GPU \d+ (?=samples)/, '') : lane.label);
+    const folds = lane.rows > 1, mark = folds ? (this.open.get(i) ? '▾ ' : '▸ ') : '';
+    const label = mark + (this.narrow ? lane.label.replace(/^thread |^GPU \d+ (?=samples)/, '') : lane.label);
     pen.fillStyle = lane.kind === 'gpu' ? this.colour.ink : this.colour.soft;
     this.text(label, folds ? 2 : 6, y + Math.min(laid.height, ROW + 4) / 2, this.gutter - 8);
     pen.save();
@@ -263,9 +270,9 @@ class Timeline {
 
   drawRow(row, y) {
     const pen = this.pen, colours = this.given.colors, wanted = this.search.hits ? this.search.text.toLowerCase() : '';
-    const scale = this.plot / (this.to - this.from), names = this.events.names;
+    const names = this.events.names, first = this.gutter - 2, last = this.gutter + this.plot + 2;
     for (let i = above(row.ends, this.from); i < row.t.length && row.t[i] < this.to; i++) {
-      const left = Math.max(this.gutter - 2, this.x(row.t[i])), right = Math.min(this.gutter + this.plot + 2, this.x(row.t[i] + row.d[i]));
+      const left = Math.max(first, this.x(row.t[i])), right = Math.min(last, this.x(row.t[i] + row.d[i]));
       const wide = Math.max(1, right - left - (right - left > 3 ? 0.5 : 0)), [kind, name] = names[row.n[i]];
       const found = wanted && this.events.has(row.n[i], wanted);
       const chosen = this.selected && this.selected.t === row.t[i] && this.selected.lane === row.lane
@@ -376,7 +383,10 @@ class Timeline {
       pen.globalAlpha = 1;
       pen.fillRect(left, RULER - 15, 1, 14);
       pen.globalAlpha = 0.5;
-      if (own.length && right - left > 30) pen.fillRect(left, Math.max(RULER, own[0].y + RULER - top), 1, own.at(-1).y + own.at(-1).height - Math.max(0, own[0].y - top) - top);
+      if (own.length && right - left > 30) {
+        const begin = Math.max(0, own[0].y - top), end = own.at(-1).y + own.at(-1).height - top;
+        pen.fillRect(left, RULER + begin, 1, Math.max(0, end - begin));
+      }
       pen.globalAlpha = 1;
       const at = Math.max(left, this.gutter) + 4;
       if (right - at > 40 && at > free) this.text(`step ${number}`, at, RULER - 8, right - at - 4);
@@ -528,7 +538,8 @@ class Timeline {
     const { row, i } = event, count = this.events.count(row, i);
     const name = this.events.name(row, i);
     return count > 1
-      ? [`${count.toLocaleString('en')} events, the longest: ${name}`, `${timeText(row.busy[i])} within ${timeText(event.d)} at ${timeText(event.t)}`, where]
+      ? [`${count.toLocaleString('en')} events, the longest: ${name}`,
+        `${timeText(row.busy[i])} within ${timeText(event.d)} at ${timeText(event.t)}`, where]
       : [name, `${timeText(event.d)} at ${timeText(event.t)}`, where];
   }
 
@@ -548,7 +559,8 @@ class Timeline {
     const one = row && events.count(row, i) === 1, kind = row && events.kind(row, i);
     const lane = events.lanes[event.lane];
     const term = event.states ? 'GPU' : event.samples ? 'samples' : one ? (lane.kind === 'stream' ? 'kernel' : kind) : 'events';
-    add(row && kind in { memcpy: 1, memset: 1 } ? kind : term, what, one ? this.row(this.query(lane, kind), 'name', this.exact(row.n[i])) : event.states ? this.row('gaps') : null);
+    const rowOf = one ? this.rowOf(lane, kind, this.exact(row.n[i])) : event.states ? this.row('gaps') : null;
+    add(kind === 'memcpy' || kind === 'memset' ? kind : term, what, rowOf);
     add('time', when);
     add('place', where);
     this.event.replaceChildren(list);
@@ -568,7 +580,10 @@ class Timeline {
     const outer = await this.stack(thread, at);
     if (this.selected !== event) return;
     const module = outer.filter(([kind]) => kind === 'module').pop();
-    if (module) add('module', module[1], this.row('kernel-share', 'module', (module[2] || module[1]).replace('nn.Module: ', ''), { group: 'module' }));
+    if (module) {
+      const name = (module[2] || module[1]).replace('nn.Module: ', '');
+      add('module', name, this.row('kernel-share', 'module', name, { group: 'module' }));
+    }
     const path = outer.map(([, name]) => name);
     if (path.length > 1) add('in', path.join(' › '));
   }
@@ -577,16 +592,20 @@ class Timeline {
   async stack(lane, at) {
     let events = this.events;
     if (this.given.source && (events.cell || at < events.from || at >= events.to)) {
-      events = new TimelineEvents(await this.ask({ from_ns: at, to_ns: at + 1 }).catch(() => null) || { lanes: [], rows: [], states: [], samples: [] });
+      const data = await this.ask({ from_ns: at, to_ns: at + 1 }).catch(() => null);
+      if (!data) return [];
+      events = new TimelineEvents(data);
     }
-    return lane < events.lanes.length ? events.around(lane, at).map(([row, i]) => events.names[row.n[i]]) : [];
+    return events.around(lane, at).map(([row, i]) => events.names[row.n[i]]);
   }
 
   exact(n) { return this.events.names[n][2] || this.events.names[n][1]; }
 
-  query(lane, kind) {
-    if (lane.kind === 'stream') return kind === 'memcpy' || kind === 'memset' ? 'copies' : 'kernel-share';
-    return kind === 'call' ? 'cuda-api' : 'ops';
+  /** Return links to the row that counts an event; null for a fill of memory, which no query counts by name. */
+  rowOf(lane, kind, name) {
+    if (kind === 'memset') return null;
+    if (kind === 'memcpy') return this.row('copies', 'kind', name.split(' ')[1]);
+    return this.row(lane.kind === 'stream' ? 'kernel-share' : kind === 'call' ? 'cuda-api' : 'ops', 'name', name);
   }
 
   /** Return links to the row of a query: in this page, on the server, or the command. */
@@ -595,7 +614,7 @@ class Timeline {
     if (this.given.source) {
       const link = document.createElement('a'), pairs = new URL(this.given.source, location.href).searchParams;
       for (const [name, text] of Object.entries(params)) pairs.set(name, text);
-      if (column && query !== 'copies') pairs.set('is.' + column, value);
+      if (column) pairs.set('is.' + column, value);
       link.href = `/query/${query}?${pairs}`;
       link.textContent = query;
       link.className = 'more';
@@ -625,7 +644,7 @@ class Timeline {
       copied.textContent = 'copy the command';
       const options = Object.entries(params).map(([name, text]) => ` -p ${name}=${text}`).join('');
       const filter = `${column} = '${value.replaceAll("'", "''")}'`;
-      const whole = command + options + (column && query !== 'copies' ? ` --filter '${filter.replaceAll("'", "'\\''")}'` : '');
+      const whole = command + options + (column ? ` --filter '${filter.replaceAll("'", "'\\''")}'` : '');
       copied.title = whole;
       copied.addEventListener('click', () => copy(whole, copied));
       parts.push(copied);
@@ -697,8 +716,10 @@ class Timeline {
       option(this.given.source || events.from <= events.span[0] ? 'the whole run' : 'all that is in this file', () => this.whole()),
       ...group('findings', findings.map(f => option(`${f.number}. ${f.title}`, () => this.goTo(f.start, f.dur, f.lane)))),
       ...group('longest gaps', events.gaps.filter(([, start]) => this.given.source || start >= events.from && start < events.to).map(
-        ([lane, start, dur]) => option(`${timeText(dur)}, rank ${events.lanes[lane].rank} ${events.lanes[lane].label}`, () => this.goTo(start, dur, lane)))),
-      ...group('steps', events.steps.slice(0, 100).map(([number, start, dur]) => option(`step ${number}`, () => this.view(start - dur * 0.02, start + dur * 1.02)))));
+        ([lane, start, dur]) => option(`${timeText(dur)}, rank ${events.lanes[lane].rank} ${events.lanes[lane].label}`,
+          () => this.goTo(start, dur, lane)))),
+      ...group('steps', events.steps.slice(0, 100).map(([number, start, dur]) => option(`step ${number}`,
+        () => this.view(start - dur * 0.02, start + dur * 1.02)))));
   }
 
   controls() {
@@ -760,7 +781,8 @@ class Timeline {
     const i = chosen ? above(row.t, this.selected.t) - 1 + by : above(row.t, this.from - 1);
     if (i < 0 || i >= row.t.length) return;
     this.choose(this.of(row, i));
-    if (row.t[i] < this.from || row.t[i] + row.d[i] > this.to) this.view(row.t[i] - (this.to - this.from) / 2, row.t[i] + (this.to - this.from) / 2);
+    const half = (this.to - this.from) / 2;
+    if (row.t[i] < this.from || row.t[i] + row.d[i] > this.to) this.view(row.t[i] - half, row.t[i] + half);
   }
 
   point(event) {
@@ -844,7 +866,8 @@ function startTimeline(place) { timelines.add(new Timeline(place)); }
 /** Read where the findings of the page are, which a server sends apart. */
 function markFindings() {
   findings = [...document.querySelectorAll('a.moment')].map(link => ({
-    number: Number(link.closest('li').id.replace('finding-', '')), title: link.closest('li').querySelector('h3').firstChild.textContent.trim(),
+    number: Number(link.closest('li').id.replace('finding-', '')),
+    title: link.closest('li').querySelector('h3').firstChild.textContent.trim(),
     lane: Number(link.dataset.lane), start: Number(link.dataset.start), dur: Number(link.dataset.dur),
   }));
   for (const timeline of timelines) { timeline.choices(); timeline.draw(); }
