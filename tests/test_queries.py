@@ -75,6 +75,7 @@ NOT_ADDED = {
     "epochs": "an epoch is one of all its ranks",
     "gaps": "the longest of each group",
     "kernel-pace": "the kernels of each group that take the most time",
+    "slowest-kernels": "the longest of each group",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
     "summary": "means of a run",
