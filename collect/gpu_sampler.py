@@ -1,7 +1,7 @@
 """Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics where there are any.
 
-A process of its own reads NVML (`python -m collect.gpu_sampler FILE HZ`), so that the program is not disturbed. It ends
-when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
+A process of its own reads NVML, or AMD SMI (`python -m collect.gpu_sampler FILE HZ`), so that the program is not
+disturbed. It ends when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from collect.amd_gpu import AmdGpu, amd_gpus
 from collect.rank_reports import RankReport
 from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
@@ -33,7 +34,7 @@ _STOP_S = 5.0
 
 @contextlib.contextmanager
 def sampling(path: Path, hz: float) -> Iterator[None]:
-    """Write so many samples a second of this node's GPUs to a CSV within the `with` block; none without NVML."""
+    """Write so many samples a second of this node's GPUs to a CSV within the `with` block; none without GPUs."""
     if not hz:
         yield
         return
@@ -141,17 +142,22 @@ class _Gpu:
         return found
 
 
-def main() -> int:
-    """Sample all GPUs until stdin closes. Returns 1 without NVML or GPUs."""
-    path, hz = sys.argv[1], float(sys.argv[2])
-    try:
+def _gpus() -> list[_Gpu] | list[AmdGpu]:
+    """Return the GPUs of this node."""
+    with contextlib.suppress(ImportError):
         import pynvml
-    except ImportError:
-        return 1
-    try:
-        pynvml.nvmlInit()
-        gpus = [_Gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
+
+        with contextlib.suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            return [_Gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    return amd_gpus()
+
+
+def main() -> int:
+    """Sample all GPUs until stdin closes. Returns 1 without GPUs."""
+    path, hz = sys.argv[1], float(sys.argv[2])
+    gpus = _gpus()
+    if not gpus:
         return 1
     with Path(path).open("w", newline="", encoding="utf-8") as f:
         out = csv.writer(f, lineterminator="\n")

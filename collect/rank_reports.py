@@ -51,7 +51,7 @@ class RankReport(msgspec.Struct, kw_only=True):
     blocks: list[BlockReport] = []
     """What was recorded, in order."""
     gpus: dict[str, int] = {}
-    """UUID as NVML writes it and CUDA's index of the GPUs that it used."""
+    """Name (`torch_facts.used_gpus`) and CUDA's index of the GPUs that it used."""
     facts: dict[str, Any] = {}
     """torch_facts() and the model's image size, from one rank."""
 

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from support import ask, sql
 from test_job_parts import part
 from traces import event, kernel, write_run, write_trace
 
+from collect.amd_gpu import amd_gpus
 from collect.gpu_sampler import sampling, write_rank_samples
 from collect.rank_reports import RankReport
 from schemas.gpu_samples import GPU_SAMPLES_CSV
@@ -151,3 +154,42 @@ def test_a_node_without_gpus_has_no_samples(tmp_path: Path) -> None:
         pass
     write_rank_samples(tmp_path / "samples.csv", [RankReport(gpus={"GPU-a": 0})], tmp_path)
     assert not list(tmp_path.glob("rank-*"))
+
+
+class AmdSmi(types.ModuleType):
+    """What AMD SMI says of one GPU, in its units: MHz, W, °C, MB, %; it does not have all."""
+
+    AmdSmiException = type("AmdSmiException", (Exception,), {})
+    AmdSmiClkType = types.SimpleNamespace(GFX="gfx", MEM="mem")
+    AmdSmiTemperatureType = types.SimpleNamespace(HOTSPOT="hotspot")
+    AmdSmiTemperatureMetric = types.SimpleNamespace(CURRENT="current")
+    amdsmi_init = staticmethod(lambda: None)
+    amdsmi_get_processor_handles = staticmethod(lambda: ["gpu"])
+    amdsmi_get_gpu_device_bdf = staticmethod(lambda handle: "0000:C1:00.0")
+    amdsmi_get_clock_info = staticmethod(lambda handle, kind: {"clk": {"gfx": 2100, "mem": 1300}[kind]})
+    amdsmi_get_power_info = staticmethod(
+        lambda handle: {"current_socket_power": "N/A", "average_socket_power": 540, "gfx_voltage": 700}
+    )
+    amdsmi_get_gpu_vram_usage = staticmethod(lambda handle: {"vram_total": 196_592, "vram_used": 2000})
+    amdsmi_get_gpu_activity = staticmethod(lambda handle: {"gfx_activity": 97, "umc_activity": 40})
+
+    @classmethod
+    def amdsmi_get_temp_metric(cls, handle: str, sensor: str, metric: str) -> int:
+        raise cls.AmdSmiException
+
+
+def test_units_of_an_amd_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake package says what the columns hold; it cannot say that AMD's own is like this."""
+    monkeypatch.setitem(sys.modules, "amdsmi", AmdSmi("amdsmi"))
+    [gpu] = amd_gpus()
+    row = dict(zip(("name", *GPU_SAMPLES_CSV[2:]), gpu.sample(), strict=True))
+    found = {name: value for name, value in row.items() if value is not None and name != "start_ns"}
+    assert found == {
+        "name": "0000:c1:00.0", "sm_clock_mhz": 2100, "memory_clock_mhz": 1300, "power_w": 540,
+        "memory_used_bytes": 2000 << 20, "gpu_util_pct": 97,
+    }  # fmt: skip
+
+
+def test_without_amd_smi_there_are_no_amd_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    assert amd_gpus() == []

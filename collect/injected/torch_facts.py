@@ -52,14 +52,26 @@ def _gpu(torch: Any, index: int) -> dict[str, Any]:
 
 
 def used_gpus() -> dict[str, int]:
-    """Return UUID, as NVML writes it, and index of the GPUs on which torch holds memory; none before torch 2.4."""
+    """Return the name of each GPU on which torch holds memory, and its index; none before torch 2.4.
+
+    The name is the UUID as NVML writes it; of an AMD GPU its PCI address, which torch knows since 2.7.
+    """
     import torch
 
     if not torch.cuda.is_initialized():
         return {}
     gpus = {}
     for index in range(torch.cuda.device_count()):
-        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-        if uuid is not None and torch.cuda.memory_reserved(index):
-            gpus[f"GPU-{uuid}"] = index
+        name = _name(torch.cuda.get_device_properties(index), torch.version.hip is not None)
+        if name is not None and torch.cuda.memory_reserved(index):
+            gpus[name] = index
     return gpus
+
+
+def _name(properties: Any, is_amd: bool) -> str | None:
+    if not is_amd:
+        uuid = getattr(properties, "uuid", None)
+        return None if uuid is None else f"GPU-{uuid}"
+    if not hasattr(properties, "pci_bus_id"):
+        return None
+    return f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"
