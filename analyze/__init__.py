@@ -195,6 +195,7 @@ def compare(
     profiler: str | None = None,
     block: str | None = None,
     flame: Paths | None = None,
+    comment: Paths | None = None,
     baseline: str | None = None,
     baselines: Paths | None = None,
 ) -> Comparison:
@@ -221,7 +222,7 @@ def compare(
         with open_baseline(baseline, baselines) as kept:
             return compare(
                 kept, a, level, time, where, where_a, where_b, per_step, tolerance, margin, fail_if, naive, despite,
-                sort, limit, profiler, block, flame,
+                sort, limit, profiler, block, flame, comment,
             )  # fmt: skip
     if b is None:
         if isinstance(a, Traces) or len(folders := as_paths(a)) != 1:
@@ -249,6 +250,7 @@ def compare(
             sort=sort,
             limit=limit,
             flame=Path(flame) if flame is not None else None,
+            comment=Path(comment) if comment is not None else None,
         )
         read_now = [t for t in sides if not any(t is given for given in (a, b))]
         warnings = tuple(w for t in read_now for w in t.warnings)

@@ -86,6 +86,7 @@ def compare(
     sort: str | None = None,
     limit: int | None = None,
     flame: Path | None = None,
+    comment: Path | None = None,
 ) -> Comparison:
     """Compare the runs in `a` with those in `b`.
 
@@ -93,8 +94,8 @@ def compare(
     default if all say how many they hold. `tolerance`: change in % of A's time up to which a row with as many calls is
     `same`. `margin`: change in % up to which the verdict is `same`. `fail_if`: conditions, see `Condition.parse`;
     `naive` compares the means, as if runs did not differ. `despite`: what may differ, though it makes a verdict
-    meaningless. `flame`: a file for the operators' stacks with their times on both sides, as of
-    difffolded.pl. Raises InputError.
+    meaningless. `comment`: a file for the verdict as Markdown. `flame`: a file for the operators' stacks with their
+    times on both sides, as of difffolded.pl. Raises InputError.
     """
     _check(level, time, tolerance, margin)
     conditions = [Condition.parse(text) for text in fail_if]
@@ -140,7 +141,31 @@ def compare(
         with atomic_output(flame) as part:
             part.write_text(difference([s.engine for s in sides], divisors, time), encoding="utf-8")
     notes += [f"{s.label}: {s.engine.note}" for s in sides if s.engine.note]
-    return Comparison(answer, tuple(dict.fromkeys(notes)), tuple(failures), tuple(unsure))
+    notes = list(dict.fromkeys(notes))
+    if comment is not None:
+        text = _comment(sides, found, margin, failures, unsure, notes)
+        with atomic_output(comment) as part:
+            part.write_text(text, encoding="utf-8")
+    return Comparison(answer, tuple(notes), tuple(failures), tuple(unsure))
+
+
+def _comment(
+    sides: Sides,
+    found: Comparability,
+    margin: float,
+    failures: Sequence[str],
+    unsure: Sequence[str],
+    notes: Sequence[str],
+) -> str:
+    from analyze.comment import PARTS, comment
+
+    measures = row_result(_MEASURE_COLUMNS, measure_rows(sides, found, margin), "compare")
+    try:
+        rows = step_rows(sides, explanation(sides), margin, found)[:PARTS]
+        parts = row_result(_step_columns(sides.repeated), rows, "compare")
+    except InputError:  # no recorded steps
+        parts = None
+    return comment(measures, parts, margin=margin, failures=failures, unsure=unsure, notes=notes)
 
 
 def _check(level: str, time: str, tolerance: float, margin: float) -> None:
@@ -241,11 +266,10 @@ def measure_rows(sides: Sides, found: Comparability, margin: float) -> list[tupl
 def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
     """Return a row for each measure of each run: what the verdicts are computed from."""
     return [
-        (measure.name, measure.unit, side.label, row["run_id"], value)
+        (measure.name, measure.unit, side.label, run, value)
         for measure in MEASURES
         for side in sides
-        for row in side.summaries
-        if (value := measure.value(row, sides.undisturbed)) is not None
+        for run, value in sides.of_runs(measure, side).items()
     ]
 
 

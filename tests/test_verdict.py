@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,17 @@ def test_exit_codes(tmp_path: Path) -> None:
     ):
         result = run_cli("compare", *arguments)
         assert result.returncode == 2 and says in result.stderr, arguments
+
+
+def test_comment_for_a_pull_request(runs: dict[str, analyze.Traces], tmp_path: Path) -> None:
+    target = tmp_path / "verdict.md"
+    analyze.compare(runs["before"], runs["slow"], fail_if=["step_time > 2%", "step_time > 3%"], comment=target)
+    text = target.read_text()
+    assert text.startswith("### Performance: slower\n\n- **failed**: step_time &gt; 2%: step_time changed by +3 %")
+    assert "- **cannot tell**: step_time &gt; 3%" in text and "| step\\_time | ms |" in text and "| gemm |" in text
+    [line] = [line for line in text.splitlines() if line.startswith("step_time ")]
+    # No change, and the interval of +2.5 to +3.5 %, above the margin of 1 %.
+    assert line.endswith("+3.00 %") and re.search(r"\.\|\.+ +\[-+o-+\]", line)
 
 
 def test_other_work_is_meaningless(tmp_path: Path) -> None:

@@ -126,6 +126,10 @@ def compare(
         Path | None,
         typer.Option("--flame", help="Also write the operator stacks of both to this file, for flamegraph.pl."),
     ] = None,
+    comment: Annotated[
+        Path | None,
+        typer.Option("--comment", help="Also write the verdict as Markdown to this file, for a pull request."),
+    ] = None,
     sort: Sort = None,
     limit: Limit = None,
     format: Format = None,
@@ -165,6 +169,7 @@ def compare(
         profiler=profiler,
         block=block,
         flame=flame,
+        comment=comment,
     )
     print_answer(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
     terminal.note(result.notes)

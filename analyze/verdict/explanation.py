@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.query.query_files import find
-from analyze.verdict.sides import MEASURES, Side, Sides
+from analyze.verdict.sides import STEP_TIME, Side, Sides
 
 GROUPS = ("op", "phase", "family")
 """What parts are named by: the first by which both sides have names in common."""
@@ -68,17 +68,14 @@ def part_changes(sides: Sides, found: Explanation) -> list[PartChange]:
 
     Where the step time is of other steps than those recorded, a last part is the difference.
     """
-    step_time = next(m for m in MEASURES if m.name == "step_time")
     names = dict.fromkeys(name for runs in (found.a, found.b) for parts in runs.values() for name in parts)
     rows = [
         PartChange(n, _times(found.a, n), _times(found.b, n), _hidden(found.a, n), _hidden(found.b, n)) for n in names
     ]
     rest = []
     for side, runs in zip(sides, (found.a, found.b), strict=True):
-        whole = {run: step_time.value(row, sides.undisturbed) for run, row in side.by_name.items()}
-        rest.append(
-            [(whole[run] or 0) * 1e6 - math.fsum(ns for ns, _ in parts.values()) for run, parts in runs.items()]
-        )
+        whole = sides.of_runs(STEP_TIME, side)
+        rest.append([whole[run] * 1e6 - math.fsum(ns for ns, _ in parts.values()) for run, parts in runs.items()])
     return [*rows, PartChange(NOT_RECORDED, rest[0], rest[1], 0, 0)]
 
 

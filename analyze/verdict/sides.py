@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -59,33 +59,38 @@ LEVELS: dict[str, Level] = {
 
 @dataclass(frozen=True)
 class Measure:
-    """A number of a run as a whole, from the query `summary`."""
+    """A number of a run as a whole."""
 
     name: str
     unit: str
-    value: Callable[[Mapping[str, Any], bool], float | None]
-    """Its value in a row of `summary`; the flag says whether undisturbed steps are used."""
+    column: str
+    """Where the query `summary` has it; of the step time, `timed_steps` of a side."""
+    undisturbed: str = ""
+    """Its column in steps without a profiler, if there is one."""
+    scale: float = 1
+    """From the column to the unit."""
+    less_than: float | None = None
+    """The measure is this number less the column."""
     more: str = "more"
     """The verdict if B has more of it than A."""
     less: str = "less"
 
+    def value(self, row: Mapping[str, Any], without_profiler: bool) -> float | None:
+        """Return its value in a row of `summary`."""
+        found = row[self.undisturbed if self.undisturbed and without_profiler else self.column]
+        if found is None:
+            return None
+        return found * self.scale if self.less_than is None else self.less_than - found
 
-def _column(name: str, undisturbed: str | None = None, of: Callable[[float], float] = float) -> Any:
-    def value(row: Mapping[str, Any], without_profiler: bool) -> float | None:
-        found = row[undisturbed] if undisturbed and without_profiler else row[name]
-        return None if found is None else of(found)
 
-    return value
-
-
+STEP_TIME = Measure("step_time", "ms", "", scale=1e-6, more="slower", less="faster")
 MEASURES = (
-    Measure("step_time", "ms", _column("avg_step_ns", "undisturbed_step_ns", lambda ns: ns / 1e6), "slower", "faster"),
-    Measure("throughput", "images/s", _column("images_per_s"), "faster", "slower"),
-    Measure("mfu", "%", _column("mfu_pct", "undisturbed_mfu_pct")),
-    Measure("gpu_busy", "%", _column("idle_pct", "undisturbed_idle_pct", lambda pct: 100 - pct)),
-    Measure("exposed_comm", "%", _column("exposed_comm_pct")),
-    Measure("idle", "%", _column("idle_pct", "undisturbed_idle_pct")),
-    Measure("peak_memory", "MiB", _column("peak_bytes", of=lambda size: size / 2**20)),
+    STEP_TIME,
+    Measure("throughput", "images/s", "images_per_s", more="faster", less="slower"),
+    Measure("gpu_busy", "%", "idle_pct", "undisturbed_idle_pct", less_than=100),
+    Measure("exposed_comm", "%", "exposed_comm_pct"),
+    Measure("idle", "%", "idle_pct", "undisturbed_idle_pct"),
+    Measure("peak_memory", "MiB", "peak_bytes", scale=2**-20),
 )
 
 
@@ -225,14 +230,22 @@ class Sides:
     @cached_property
     def undisturbed(self) -> bool:
         """Whether all runs have steps that were timed without a profiler."""
-        rows = [row for side in self for row in side.summaries]
-        return bool(rows) and all(row["undisturbed_step_ns"] is not None for row in rows)
+        return all(side.timed_steps.get(run, {}).get(True) for side in self for run in side.by_name)
+
+    def of_runs(self, measure: Measure, side: Side) -> dict[str, float]:
+        """Return the measure of each run of a side that knows it."""
+        if measure is STEP_TIME:
+            means = {run: mean_steps(steps) for run, steps in self.steps(side).items() if steps}
+            return {run: measure.scale * math.fsum(ns) / len(ns) for run, ns in means.items()}
+        undisturbed = self.undisturbed and all(
+            not measure.undisturbed or row[measure.undisturbed] is not None for one in self for row in one.summaries
+        )
+        found = {run: measure.value(row, undisturbed) for run, row in side.by_name.items()}
+        return {run: value for run, value in found.items() if value is not None}
 
     def values(self, measure: Measure) -> tuple[list[float], list[float]]:
         """Return the measure of each run of A and of B, of those that know it."""
-        a, b = (
-            [v for row in side.summaries if (v := measure.value(row, self.undisturbed)) is not None] for side in self
-        )
+        a, b = (list(self.of_runs(measure, side).values()) for side in self)
         return a, b
 
     def steps(self, side: Side) -> dict[str, list[Step]]:

@@ -22,6 +22,8 @@ MARGIN_PCT = 1.0
 CANNOT_TELL = "cannot tell"
 SAME = "same"
 _MOST_RUNS = 100_000
+_LARGEST = math.log(100)
+"""Runs that show no change below a factor of 100 show none."""
 _BATCHES = 10
 _LEAST_STEPS = 4
 
@@ -74,11 +76,12 @@ def change(a: Sequence[float], b: Sequence[float], margin_pct: float = MARGIN_PC
     above = stats.ttest_ind(logs_b, logs_a - margin, equal_var=False, alternative="greater")
     below = stats.ttest_ind(logs_b, logs_a + margin, equal_var=False, alternative="less")
     spreads = float(logs_a.std(ddof=1)), float(logs_b.std(ddof=1))
+    smallest = smallest_change(*spreads, len(a), len(b))
     return Change(
         _pct(difference),
         _pct(float(interval.low)),
         _pct(float(interval.high)),
-        _pct(smallest_change(*spreads, len(a), len(b))),
+        _pct(smallest) if smallest < _LARGEST else None,
         runs_needed(*spreads, margin_pct),
         float(test.pvalue),
         max(float(above.pvalue), float(below.pvalue)),
