@@ -336,10 +336,10 @@ def tables(name: str | None = None, modules: bool = False) -> dict[str, Table | 
 
 
 def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
-    """What was made of raw files that were opened directly.
+    """List the cached stores of raw files that were opened directly.
 
-    `clear`: first remove all that is not in use. `max_size`: first remove what was not used for longest, down to so
-    many bytes, or a text such as "5GB". Raises InputError.
+    `clear`: first remove all that are not in use. `max_size`: first evict the least recently used ones down to this
+    size, in bytes or a text such as "5GB". Raises InputError.
     """
     from analyze.ingestion.cache import contents
 

@@ -51,7 +51,7 @@ class Tools:
         self._traces = traces
 
     def list_queries(self, group: str | None = None) -> str:
-        """List the questions that can be asked by name, a line each; `group`: only those of one group."""
+        """List the queries by name, a line each; `group`: only one group."""
         found = query_files.catalog(self._traces.query_folders).values()
         groups = sorted({q.group for q in found})
         if group is not None and group not in groups:
@@ -80,9 +80,9 @@ class Tools:
         profiler: str | None = None,
         filter: str | None = None,
     ) -> str:
-        """Answer a question by name.
+        """Answer a query by name.
 
-        `params`: its parameters. `by`: columns of `runs` (or rank) to group by, so that runs are told apart. `where`:
+        `params`: its parameters. `by`: columns of `runs` (or rank) to group by, which keeps runs apart. `where`:
         SQL over the columns of `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most
         200. `select`: only these columns. `filter`: SQL over the columns of the answer: only rows for which it holds.
         """

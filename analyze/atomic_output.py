@@ -13,7 +13,7 @@ from schemas.files import part_file
 from schemas.urls import url_of
 
 _read: set[str] = set()
-"""Real paths of the files, and of the folders of stores, that this process was asked to read."""
+"""Real paths of the files, and of the folders of stores, that this process reads."""
 
 
 def protect(path: Path) -> None:

@@ -64,7 +64,7 @@ def cautions(facts: Sequence[Fact]) -> list[Fact]:
         if f.verdict in ("note", "warning"):
             same.setdefault((f.fact, f.verdict, f.impact), []).append(f)
     runs = {f.run_id for f in facts}
-    told = []
+    found = []
     for of in same.values():
         first = of[0]
         if len(of) > 1:
@@ -74,8 +74,8 @@ def cautions(facts: Sequence[Fact]) -> list[Fact]:
             first = first._replace(value=f"in {len(of)} runs ({named}{more}){most}", rank=None)
         elif len(runs) > 1:
             first = first._replace(value=f"{first.shown} in {first.run_id}", rank=None)
-        told.append(first)
-    return sorted(told, key=lambda f: f.verdict != "warning")
+        found.append(first)
+    return sorted(found, key=lambda f: f.verdict != "warning")
 
 
 def _largest(facts: Iterable[Fact]) -> str:

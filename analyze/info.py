@@ -36,11 +36,11 @@ _VERSIONS = (
 _WRITER = re.compile(r"[:;] written by ([^,;]+)")
 """In the warnings of a Chrome trace that another program wrote."""
 _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
-"""What torch.profiler records if it is told to."""
+"""What torch.profiler records only on request."""
 _LAUNCHING = {"operators", "operators with input shapes"}
 """What a GPU-only block takes from its full block."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
-"""What is asked first, of those that can be."""
+"""Queries that are suggested first, if their data is there."""
 _RECORDED = "how to record what is missing"
 _COSTS = """
 SELECT
@@ -98,7 +98,7 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
     engine = Engine(stores, replace(selection, profiler=selection.profiler or "all"))
     held = holdings(engine)
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
-    # Of several passes of a workload, a query is asked of one.
+    # One of several passes of a workload answers a query.
     runs = {p: Engine(stores, replace(selection, prefer=p)).run_ids for p in {q.prefer for q in queries}}
     answered, unanswered = [], []
     for query in queries:

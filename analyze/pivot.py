@@ -20,7 +20,7 @@ AGGREGATES: dict[str, Callable[[list[Any]], Any]] = {
     "min": min,
     "max": max,
 }
-"""What can be made of several values in one cell."""
+"""Ways to combine several values of one cell."""
 
 
 def pivot(
@@ -37,7 +37,7 @@ def pivot(
 ) -> Result:
     """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
 
-    `rows`, `columns`: columns of runs (or rank), by which the runs are told apart, or of the query's result. A cell
+    `rows`, `columns`: columns of runs (or rank), that distinguish the runs, or of the query's result. A cell
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
     max) combines them. A cell without any is NULL. Raises InputError.
     """
@@ -107,7 +107,7 @@ def _cells(answer: Result, rows: Sequence[str], columns: Sequence[str], value: s
 
 
 def _key(value: Any) -> Any:
-    """A value that rows are told apart by: lists and structs, which a query of one's own may have, by their text."""
+    """Return a value as a key. Lists and structs (a user's query may have some) are not hashable: their text is."""
     return value if isinstance(value, Hashable) else str(value)
 
 

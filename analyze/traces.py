@@ -337,10 +337,10 @@ def as_texts(params: Mapping[str, object] | None) -> dict[str, str]:
 
 
 def as_names(given: str | Sequence[str]) -> list[str]:
-    """Names, of which one text may hold several, as on the command line: "model" or "model,gpus"."""
+    """Return names as a list. A text may hold several, as on the command line: "model,gpus"."""
     return [n.strip() for n in given.split(",") if n.strip()] if isinstance(given, str) else list(given)
 
 
 def as_paths(given: Paths | Sequence[Paths]) -> list[Path]:
-    """Paths, of which there may be one."""
+    """Return one path or several as a list."""
     return [Path(given)] if isinstance(given, str | PathLike) else [Path(p) for p in given]

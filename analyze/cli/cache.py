@@ -16,7 +16,7 @@ def cache(
         str | None, typer.Option("--max-size", help="Evict least recently used entries down to this size: 500MB, 5GB.")
     ] = None,
 ) -> None:
-    """List or clear the stores that were made of raw files queried without `ingest`."""
+    """List or clear the cached stores of raw files that were queried without `ingest`."""
     there = analyze.cache(clear, max_size)
     if clear or max_size is not None:
         typer.echo(f"{there.folder}: {len(there.removed)} removed, {sum(e.bytes for e in there.removed) / 1e6:,.1f} MB")

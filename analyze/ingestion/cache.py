@@ -95,7 +95,7 @@ def open_stores(
 ) -> tuple[list[Store], list[str]]:
     """Open a store for each path of the user; return them and the warnings of the ingest.
 
-    A store is opened as it is. Raw files and folders are ingested into the cache: each run folder into a store of its
+    A store is opened directly. Raw files and folders are ingested into the cache: each run folder into a store of its
     own, all others into one, because only together do they say which files are one run. An entry is updated when a
     size, modification time or entity tag changes; `tell` then receives what the files were read as. Raises InputError.
     """

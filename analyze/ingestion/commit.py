@@ -209,8 +209,8 @@ def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings
             else:
                 warnings.append(f"{one} of other inputs: still waiting, {_missing(one)} missing")
     elif len(part) > 1:
-        told = "; ".join(f"{one}: {_first_difference(one, part[0])}" for one in part[1:])
-        raise InputError(f"{store}: {part[0]} and others are of different inputs: {told}")
+        differences = "; ".join(f"{one}: {_first_difference(one, part[0])}" for one in part[1:])
+        raise InputError(f"{store}: {part[0]} and others are of different inputs: {differences}")
     elif not allow_missing:
         raise InputError(
             f"{store}: {_missing(part[0])} missing, and with that {_unread(part[0])}; "
@@ -218,8 +218,8 @@ def _chosen(store: Store, waiting: list[_Waiting], allow_missing: bool, warnings
         )
     runs = [run.run_id for one in whole for run in one.plan.runs]
     if twice := next((run for run in runs if runs.count(run) > 1), None):
-        told = _first_difference(whole[1], whole[0])
-        raise InputError(f"{store}: two whole ingests hold run {twice}, of different inputs: {told}")
+        differences = _first_difference(whole[1], whole[0])
+        raise InputError(f"{store}: two whole ingests hold run {twice}, of different inputs: {differences}")
     return whole or part
 
 

@@ -251,7 +251,7 @@ def _of_folder(folder: RawPath, files: list[BareFile], world_size: int) -> list[
     said = f"{folder}: {times} files say that they are rank {clash} of {world_size}"
     runs = _same_name(ranked) or _same_moment(ranked)
     if runs:
-        why = f"{said}, so they are {len(runs)} recordings, told apart by their names"
+        why = f"{said}, so they are {len(runs)} recordings, distinguished by their names"
     else:
         runs = [[pair] for pair in ranked]
         why = f"{said}, and nothing tells which files belong together, so each file is a run of its own"

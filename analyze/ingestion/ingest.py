@@ -44,7 +44,7 @@ class IngestResult:
     ingested: list[str] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """Runs of which no file could be read; `warnings` say why."""
+    """Runs without a readable file; `warnings` say why."""
     warnings: list[str] = field(default_factory=list)
     rows: int = 0
     lost: int = 0

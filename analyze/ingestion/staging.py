@@ -165,13 +165,13 @@ def _write_file(
     result = FileResult(file, FileReport(), names, {})
     size = file_state(file.path).bytes
     before = size // 2 if isinstance(file.path, RemotePath) else 0  # fetching counts as half of the work
-    told = 0
+    reported = 0
 
     def tell(position: int) -> None:
-        nonlocal told
-        if progress and position > told:
-            progress.advance(position - told, file.path.name)
-            told = position
+        nonlocal reported
+        if progress and position > reported:
+            progress.advance(position - reported, file.path.name)
+            reported = position
 
     with ExitStack() as stack:
         writers: dict[tuple[str, int], TableWriter] = {}

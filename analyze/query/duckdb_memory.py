@@ -26,7 +26,7 @@ MEMORY_VARIABLE = "TRACEQUARRY_MEMORY"
 _SIZE = re.compile(r"([1-9]\d{0,5})([MG])B")
 _MEGABYTES = {"M": 1, "G": 1000}
 _SHARE = 0.7
-"""What DuckDB gets of the memory: it does not count all that it takes, and Python computes beside it."""
+"""DuckDB's share of the memory: it does not count all that it allocates, and Python needs some, too."""
 _PREFIX = "tracequarry-spill-"
 _LOCK = "owner.lock"
 _NEW_S = 60
@@ -62,8 +62,8 @@ def settings(folder: Path) -> dict[str, str]:
 
 
 def process_bytes(connection: duckdb.DuckDBPyConnection) -> float:
-    """Bytes that a process which runs SQL of unknown origin may allocate: $TRACEQUARRY_MEMORY, else the memory of the
-    machine or of its control group, of which DuckDB may hold four fifths by default. Raises InputError."""
+    """Bytes that a process with SQL of unknown origin may allocate: $TRACEQUARRY_MEMORY, else the memory of the machine
+    or its control group. DuckDB's default limit is 80 % of that memory. Raises InputError."""
     return memory_bytes() or duckdb_limit(connection) / 0.8
 
 
@@ -75,7 +75,7 @@ def duckdb_limit(connection: duckdb.DuckDBPyConnection) -> float:
 
 
 def spill_folder() -> Path:
-    """A new folder. Its maker removes it; those of processes that were killed are removed here.
+    """Create a folder, which the caller removes. Remove the folders of processes that were killed.
 
     A process holds a lock in each of its folders for as long as it lives.
     """

@@ -31,7 +31,7 @@ from analyze.store.store import Store
 from analyze.stored_tables import TABLES
 
 _STORED = TABLES.keys() - {"runs"} | OF_FULL_BLOCK.keys()
-"""Stored tables, of which an engine creates a view when SQL first reads them."""
+"""Stored tables. An engine creates a view of one when SQL first reads it."""
 _LISTS_TABLES = re.compile(r"information_schema|\b(show|describe|summarize)\b", re.IGNORECASE)
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class Engine:
         """Names of the stored tables and parts of modules that exist in the DuckDB."""
         self._read_only = read_only
         self._of_gpus = False
-        """Whether a query was asked for which `selection` may name columns of GPU work."""
+        """Whether the engine answered a query that allows columns of GPU work in `selection`."""
         files = None
         if read_only:
             from analyze.query.stored_files import StoredFiles

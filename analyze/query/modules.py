@@ -107,7 +107,7 @@ class Module:
 
     @cached_property
     def parts(self) -> tuple[ModulePart, ...]:
-        """What is made of it one by one: of a built-in module of SQL each view and macro, of others the whole."""
+        """What an engine creates at once: each view and macro of a built-in module of SQL, other modules as a whole."""
         if self.create or not self.built_in:
             return (ModulePart(self, self.name, tuple(d.name for d in self.definitions), self.sql),)
         statements = _CREATE.split(_REMARK.sub("", self.sql))[1:]
@@ -118,13 +118,13 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class ModulePart:
-    """What is made of a module at once."""
+    """A part of a module that an engine creates at once."""
 
     module: Module
     name: str
-    """Its own: that of a built-in module's view or macro, else of the module."""
+    """The name of the view or macro of a built-in module, else of the module."""
     defines: tuple[str, ...]
-    """The views and macros in it, as far as they are declared: those of a user's module need not be."""
+    """Its declared views and macros. A user's module need not declare any."""
     sql: str
 
     @cached_property

@@ -20,9 +20,9 @@ data frame of.
 
 
 def distinct(names: Sequence[str], same: Callable[[str], str] = str) -> list[str]:
-    """The names, of which one that was there before has a number at its end: a, a_1, as where DuckDB writes a file.
+    """Return distinct names: a repeated one gets a number at its end (a, a_1), as in files that DuckDB writes.
 
-    `same`: what is equal of names that are taken for one.
+    `same`: names with equal values of it count as repeated.
     """
     found: dict[str, str] = {}
     given = set(map(same, names))

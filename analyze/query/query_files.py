@@ -192,7 +192,7 @@ class Query:
     """Columns of GPU work that `--by` and `--where` may name."""
     needs: str = ""
     prefer: str | None = None
-    """The profiler whose pass it is best asked of, or all."""
+    """The profiler whose pass answers it best, or all."""
     disturbed: str = ""
     """What in its answer the profiler makes longer; empty for nothing."""
     full: str = ""

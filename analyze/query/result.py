@@ -56,7 +56,7 @@ class Statement:
 
 
 class Result:
-    """Result of a query: its columns, and its rows in the form that is asked for. Rows can be taken once."""
+    """Result of a query: its columns, and its rows in several forms. Rows can be taken once."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Result:
         self.note = note
         """What of the recordings is not in it, in a sentence; empty if all is."""
         self.cautions: tuple[str, ...] = ()
-        """What is to be borne in mind of the recordings, in sentences."""
+        """Data-quality checks of the recordings that are not ok, in sentences."""
         self.why: Callable[[], str] | None = None
         """Says why there are no rows, in a phrase."""
         self.hint = ""
@@ -165,7 +165,7 @@ def row_result(
 def create_table(
     connection: duckdb.DuckDBPyConnection, name: str, columns: Sequence[ResultColumn], rows: Sequence[Sequence[Any]]
 ) -> None:
-    """Make a table of rows; its types are those of the values, by the unit where a column has none.
+    """Create a table of rows, with the types of the values. A column without values has the type of its unit.
 
     Raises duckdb.Error for columns whose names differ in case alone: to SQL these are one.
     """

@@ -38,8 +38,8 @@ OF_FULL_BLOCK = {f"full_{table}": table for table in ("cpu_ops", "kernels", "pro
 """Views that blocks of SQL read: rows of the full block of each GPU-only block, with the run_id of the latter."""
 
 _IN_FILE_ORDER = {"memory_events"}
-"""Tables with `file_row` beside their columns: where a row stands in its file, which is in the order of what was read.
-Of events of one time (traces of whole us), it alone says which came first."""
+"""Tables with one more column, `file_row`: the number of the row in its file. Files keep the order of the trace. Events
+with equal times (traces in whole us) have no other order."""
 
 _SQL_TYPES = {"string": "VARCHAR", "int64": "BIGINT", "int32": "INTEGER", "double": "DOUBLE", "bool": "BOOLEAN"}
 
@@ -51,7 +51,7 @@ class SelectedRuns:
     timing pass of each workload exists: of those that `where` selects and that have GPU work, the first of TIMING, or
     `prefer` if it is among them. All passes exist with `prefer` "all", and if `by` has run_id or profiler. With
     `profiler`, only runs that were recorded under it exist; "all" for all. `block` leaves out the GPU-only block or the
-    other timing passes. A GPU-only block of which too little work has a twin is not preferred.
+    other timing passes. A GPU-only block is not preferred if too little of its work has a twin.
 
     Where `where` or `by` names columns of GPU work, `run_group` is that of the work: NULL for work that is not
     selected, and for all else of a rank. Queries that declare these columns have rows of GPU work only.
@@ -129,7 +129,7 @@ class SelectedRuns:
         ranks = [(run_id, rank) for store, run_id in self.runs for rank in _ranks(store, run_id)]
         listed = "SELECT unnest($1::VARCHAR[])::run_key AS run_id, unnest($2::INTEGER[]) AS rank"
         selected = f"SELECT r.*, n.rank FROM ({self._scan('runs')}) r JOIN ({listed}) n USING (run_id)"
-        if wheres or "node" in self.selection.by:  # which takes as long as all else of it
+        if wheres or "node" in self.selection.by:  # this join doubles the time
             hosts = f"SELECT run_id, rank, host AS node FROM ({self._scan('rank_hosts')})"
             selected = f"SELECT * FROM ({selected}) LEFT JOIN ({hosts}) USING (run_id, rank)"
         self.execute(f"CREATE TABLE selected AS {selected}", [[r for r, _ in ranks], [n for _, n in ranks]])
@@ -148,7 +148,7 @@ class SelectedRuns:
             return {column for where in wheres for column in check_expression(apart, where, f"--where {where!r}")}
 
     def _leave(self, wheres: Sequence[str]) -> None:
-        """Leave in `selected` what all of `wheres` hold for. They are asked apart, where there is nothing else."""
+        """Keep in `selected` the rows for which all of `wheres` hold. They run in a DuckDB that has nothing else."""
         keys = ["run_id", "rank", *sorted(self.gpu_columns)]
         gpus = "LEFT JOIN selected_gpus USING (run_id, rank)" if self.gpu_columns else ""
         rows = self.connection.sql(f"SELECT * FROM selected {gpus}").to_arrow_table()

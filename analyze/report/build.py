@@ -217,7 +217,7 @@ class Report:
         ]
 
     def findings(self, found: Sequence[Advice], places: Mapping[str, Mapping[str, Any]]) -> list[PageFinding]:
-        """Return the advice as it is shown."""
+        """Return the advice for the page, each finding once."""
         titles = {a.finding: a.title for a in found}
         same: dict[str, list[Advice]] = {}
         for a in found:

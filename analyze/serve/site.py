@@ -270,7 +270,7 @@ class Site:
         return self._article(part, "answer-1", notes, box, headed=False)
 
     def save(self, name: str, form: str, given: Mapping[str, str]) -> Path:
-        """The answer to a query as a file, which whoever sends it removes."""
+        """Write the answer to a query to a file, which the caller removes."""
         query = find(name, self._folders)
         asked = QueryRequest.of(query, given)
         with self._engine(self._selected(asked)) as engine:
@@ -308,7 +308,7 @@ class Site:
         return self._article(part, "sql-1", notes, headed=False)
 
     def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
-        """The answer to a SELECT as a file, which whoever sends it removes."""
+        """Write the answer to a SELECT to a file, which the caller removes."""
         selection = PageSelection.of(given).narrow(self._selection)
         with self._engine(selection) as engine:
             answer = engine.sql(given.get("statement", ""))

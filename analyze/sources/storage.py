@@ -26,7 +26,7 @@ class FileFacts(NamedTuple):
 
 
 class Tree:
-    """A lazy cache of the files at, below and beside a URL."""
+    """A lazy cache of the files at, below and next to a URL."""
 
     def __init__(self, url: str, files: dict[str, FileFacts | None] | None = None):
         self._url = url

@@ -54,8 +54,8 @@ class LostRows:
             self._report.warnings.append(f"{self._name}: {which} left out: {why}")
 
 
-def _line_of(told: str) -> int:
-    return int(told.removeprefix("line ").partition(":")[0])
+def _line_of(message: str) -> int:
+    return int(message.removeprefix("line ").partition(":")[0])
 
 
 def numbered_lines(file: IO[str]) -> Iterator[tuple[int, str]]:

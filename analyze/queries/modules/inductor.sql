@@ -8,8 +8,8 @@ CREATE MACRO triton_kind(name) AS CASE regexp_extract(name, '^triton_([a-z]+)_',
 END;
 
 -- @macro fused_ops(name)  the operators in the name (VARCHAR[]), in its order, which is that of the alphabet.
--- Their names are joined by the character that is in them, too: those of several words that are known are kept whole,
--- longer ones first, and what remains is taken for words of one.
+-- "_" joins the names, and occurs in names. So known names of several words are matched first, longer ones before
+-- shorter ones; the rest is split into words.
 CREATE MACRO fused_ops(name) AS regexp_extract_all(
     regexp_replace(regexp_extract(name, '^triton_[a-z]+_fused_(.*)$', 1), '_?\d+$', '') || '_',
     '(' || concat_ws('|',

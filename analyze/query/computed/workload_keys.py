@@ -14,9 +14,9 @@ DECLARATION = """Which runs do the same work, apart from what a study varies (sc
 
 
 def create(connection: duckdb.DuckDBPyConnection, table: str = "workload_keys") -> None:
-    """Make the table: `run_id`, and in `options` the options that runs must share to be compared, as text.
+    """Create the table: `run_id`, and in `options` the options that runs must share to be compared, as text.
 
-    Those are the options of `schemas.workload` that do not vary. A switch of which nothing is known is off.
+    These are the options of `schemas.workload` that do not vary. An unknown switch is off.
     """
     shared = (c for c in COLUMNS if not c.varies)
     values = {c.name: f'coalesce("{c.name}", false)' if c.type == "bool" else f'"{c.name}"' for c in shared}

@@ -302,7 +302,7 @@ def _go_on(data: bytes, at: int, value: _Value) -> int:
 
 
 def _event(data: bytes, text: str, at: int, at_end: bool) -> _Value:
-    """Find the object that begins at a position, as it is or repaired."""
+    """Find the object that begins at a position; repair it if needed."""
     value = _object(text, at)
     if value.end >= 0 or value.reason != MALFORMED or (value.unfinished and not at_end):
         return value
