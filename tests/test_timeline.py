@@ -15,7 +15,7 @@ import pytest
 from support import SAMPLES, ask, opened
 from test_report import Opened, Pages, browser, needs_browser, pages, serious
 from test_serve import Server, serving
-from traces import kernel, launch, op, step, write_ranks, write_trace
+from traces import event, kernel, launch, op, step, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
@@ -83,6 +83,13 @@ def test_ranks_have_one_zero(tmp_path: Path) -> None:
     assert [(name, start) for _, _, name, start, _ in drawn(timeline(ranks).window())] == [
         ("first", 0), ("late", 40_000_000)
     ]  # fmt: skip
+
+
+def test_work_of_the_profiler_has_a_lane_of_its_own(tmp_path: Path) -> None:
+    flush = event("overhead", "Buffer Flush", 30, 5, pid=1, tid=0)
+    data = timeline(write_trace(tmp_path / "a.json", [op("aten::mm", 0, 20, 1), flush])).window()
+    assert [lane["label"] for lane in data["lanes"]] == ["thread 1 (main)", "profiler"]
+    assert ("profiler", 0, "Buffer Flush", 30_000, 5_000) in drawn(data)
 
 
 def test_windows_of_a_long_recording_have_few_rectangles(tmp_path: Path) -> None:

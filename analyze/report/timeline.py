@@ -193,7 +193,8 @@ class Timeline:
         streams = self._rows("SELECT rank, device, stream FROM gpu_work WHERE {run} GROUP BY ALL")
         samples = set(self._rows("SELECT DISTINCT rank, device FROM gpu_samples WHERE {run}"))
         threads = self._rows(
-            "SELECT rank, pid, tid, max(depth) FILTER (kind <> 'async'), count(*), count(*) FILTER (kind = 'async')"
+            "SELECT rank, pid, tid, max(depth) FILTER (kind <> 'async'), count(*), count(*) FILTER (kind = 'async'),"
+            " bool_and(kind = 'overhead')"
             " FROM call_tree WHERE {run} GROUP BY ALL"
         )
         found: list[tuple[tuple[Any, ...], tuple[str, int, int | None, int | None], Lane]] = []
@@ -207,9 +208,10 @@ class Timeline:
             label = "stream" if stream is None else f"stream {stream}"
             lane = Lane(rank, "stream", label)
             found.append(((rank, 0, device or 0, 1, stream or 0), ("work", rank, device, stream), lane))
-        for rank, pid, tid, depth, events, alone in threads:
+        for rank, pid, tid, depth, events, alone, overhead in threads:
             main = pid is not None and pid == tid
             label = f"thread {tid} (main)" if main else "thread" if tid is None else f"thread {tid}"
+            label = "profiler" if overhead else label
             order = (rank, 1, not main, -events, tid or 0)
             if depth is not None:
                 found.append(((*order, 0), ("cpu", rank, pid, tid), Lane(rank, "thread", label, depth + 1)))
