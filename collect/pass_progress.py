@@ -33,7 +33,7 @@ class PassProgress:
         if self._bar:
             self._bar.start()
         else:
-            self._console.print(f"{self._title} ...", markup=False, highlight=False)
+            self._console.print(f"{self._title} ...", markup=False, highlight=False, soft_wrap=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:

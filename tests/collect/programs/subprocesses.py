@@ -1,4 +1,4 @@
-"""Starts other Pythons, some of which train."""
+"""Starts other Pythons: one without torch, a smoke test that fails, and a training."""
 
 import subprocess
 import sys
@@ -12,5 +12,7 @@ for _ in range(8):
     optimizer.step()
 print(model(torch.zeros(1, 8)).shape)
 """
+SMOKE = "import torch; torch.ones(3); raise SystemExit(5)"
+print(subprocess.run([sys.executable, "-c", SMOKE]).returncode)
 print(subprocess.run([sys.executable, "-c", "print(1)"], capture_output=True, text=True).stdout)
 print(subprocess.run([sys.executable, "-c", TRAIN], capture_output=True, text=True, check=True).stdout)
