@@ -7,7 +7,7 @@
 import tempfile
 
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments, set_seed
+from transformers import LlamaConfig, LlamaForCausalLM, PrinterCallback, Trainer, TrainingArguments, set_seed
 
 set_seed(0)
 config = LlamaConfig(
@@ -23,6 +23,8 @@ with tempfile.TemporaryDirectory() as folder:
         logging_steps=4,
         report_to="none",
         use_cpu=True,
+        disable_tqdm=True,
     )
     trainer = Trainer(LlamaForCausalLM(config), arguments, train_dataset=data)
+    trainer.remove_callback(PrinterCallback)  # it prints times
     print(trainer.train().training_loss.hex())

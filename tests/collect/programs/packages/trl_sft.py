@@ -9,7 +9,7 @@ import tempfile
 import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, set_seed
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, PrinterCallback, set_seed
 from trl import SFTConfig, SFTTrainer
 
 set_seed(0)
@@ -27,9 +27,11 @@ with tempfile.TemporaryDirectory() as folder:
         save_strategy="no",
         report_to="none",
         use_cpu=True,
+        disable_tqdm=True,
         bf16=False,
     )
     trainer = SFTTrainer(
         LlamaForCausalLM(config), arguments, train_dataset=Dataset.from_dict({"text": texts}), processing_class=tokens
     )
+    trainer.remove_callback(PrinterCallback)  # it prints times
     print(trainer.train().training_loss.hex())

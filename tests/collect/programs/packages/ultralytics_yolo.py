@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 folder = tempfile.TemporaryDirectory()
 root = Path(folder.name)
-os.environ["YOLO_CONFIG_DIR"] = folder.name
+os.environ.update(YOLO_CONFIG_DIR=folder.name, YOLO_VERBOSE="false")
 from ultralytics import YOLO, settings
 
 settings.update({"sync": False})
@@ -25,7 +25,7 @@ for n in range(16):
     (root / f"labels/{n}.txt").write_text(f"0 {(16 + n) / 64} {24 / 64} {16 / 64} {32 / 64}\n")
 (root / "data.yaml").write_text(f"path: {root}\ntrain: images\nval: images\nnames: [square]\n")
 model = YOLO("yolo11n.yaml", verbose=False)
-done = model.train(
+model.train(
     data=str(root / "data.yaml"),
     epochs=2,
     imgsz=64,
@@ -38,4 +38,4 @@ done = model.train(
     val=False,
     verbose=False,
 )
-print(model.trainer.tloss.tolist())
+print({name: float(loss).hex() for name, loss in model.trainer.tloss.items()})
