@@ -230,7 +230,8 @@ class AttachedRecorder:
             steps = block.clock.ranges()[: block.counted_steps]
             if not self._write(block.kind, block.session, steps, block.unfinished):
                 if block.kind == self.config["kind"]:
-                    self._report_outcome("no GPU work was recorded in its steps")
+                    what = "GPU work" if block.kind == GPU else "operator"
+                    self._report_outcome(f"no {what} was recorded in its steps")
                 return
         self.ended.append(block)
         if block.kind in (GPU, FULL, self.config["kind"]):

@@ -207,11 +207,18 @@ KILLED = """
 import subprocess, sys
 subprocess.run([sys.executable, "-c", "import os, torch; torch.ones(3); os.kill(os.getpid(), 9)"])
 """
+IDLE = """
+import torch
+optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)
+for _ in range(20):
+    optimizer.step()
+"""
 CAUSES = {
     "no Python process of the program imported torch": "print(1)",
     "the program imported torch, but called no operator of it": "import torch",
     "a process that imported torch was killed": KILLED,
     "processes forked from a recorded one are not recorded": FORKS,
+    "no operator was recorded in its steps": IDLE,
 }
 
 
@@ -219,8 +226,7 @@ CAUSES = {
 def test_why_nothing_was_recorded(cause: str, collect: Collect, script: Script) -> None:
     ran = collect("--", sys.executable, script(CAUSES[cause]), **NO_GPU)
     assert ran.code == 1 and ran.manifest.passes[0].exit_code == 0
-    reason = ran.manifest.reason or ""
-    assert reason.startswith("no trace was recorded: ") and cause in reason
+    assert cause in (ran.manifest.reason or "")
 
 
 def test_program_without_the_recorder(collect: Collect) -> None:

@@ -148,6 +148,27 @@ def test_server_on_demand(tmp_path: Path) -> None:
     assert ended.returncode == 2 and "no job that `collect run --on-demand` records runs here" in ended.stderr
 
 
+THREE_SLOW_STEPS = """
+import time, torch
+weight = torch.ones(1, requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for step in range(70):
+    weight.sum().backward()
+    time.sleep({30: 0.3, 45: 0.6, 60: 0.9}.get(step, 0.05))
+    optimizer.step()
+"""
+
+
+def test_recordings_of_the_slowest_steps_stay(collect: Collect, tmp_path: Path) -> None:
+    (script := tmp_path / "train.py").write_text(THREE_SLOW_STEPS)
+    ran = collect("--slowest", "2", "--steps", "1", "--", sys.executable, str(script), **NO_GPU)
+    assert ran.code == 0, ran.stderr
+    assert f"recorded: {ran.folder}/{ran.folder.name}-slow-step-30 " in ran.stderr
+    found = recordings(ran.folder)
+    assert sorted(name for name in found if not name.startswith("usual-step-")) == ["slow-step-45", "slow-step-60"]
+    assert len(found) == 3
+
+
 def test_nothing_triggered_a_recording(collect: Collect) -> None:
     ran: Ran = collect("--every", "1000", "--", sys.executable, "-c", "print(1); raise SystemExit(3)", **NO_GPU)
     assert ran.code == 3 and ran.stdout == "1\n"
