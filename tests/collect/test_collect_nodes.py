@@ -99,7 +99,7 @@ def test_recording_on_demand_on_two_nodes(tmp_path: Path) -> None:
     for node in nodes:
         assert node.stdout is not None and node.stdout.readline() == "ready\n"
     [job] = outputs[1].glob("two/*")
-    trigger = start("trigger", str(job), "--steps", "4")
+    trigger = start("trigger", str(job), "--seconds", "0.2")
     assert trigger.communicate()[1] == "" and trigger.returncode == 0
     wait_for(lambda: len(list(tmp_path.glob("node-*/two/*/*/run.json"))) == 2, "the recording, while the job runs", 25)
     (tmp_path / "end").touch()
@@ -108,19 +108,18 @@ def test_recording_on_demand_on_two_nodes(tmp_path: Path) -> None:
     parts = [part.parent for output in outputs for part in output.glob("two/*/*/run.json")]
     manifests = [read_manifest(part) for part in parts]
     assert len({m.job for m in manifests}) == 1
-    assert [(r.rank, r.counted_steps, r.aligned) for m in manifests for r in m.passes[0].ranks] == [
-        (0, 4, True),
-        (1, 4, True),
-    ]
+    assert [(r.rank, r.aligned) for m in manifests for r in m.passes[0].ranks] == [(0, True), (1, True)]
+    [count] = {r.counted_steps for m in manifests for r in m.passes[0].ranks}
+    assert count in range(1, 21)  # a step takes 10 ms or more
     steps = [
         {name for name in names(read_trace(trace), "user_annotation") if name.startswith("ProfilerStep#")}
         for part in parts
         for trace in part.glob("torch/*.trace.json.gz")
     ]
-    assert len(steps[0]) == 4 and steps == [steps[0]] * 2
+    assert len(steps[0]) == count and steps == [steps[0]] * 2
     with analyze.open(tmp_path) as traces:
         [run] = traces.sql("SELECT status, world_size, ranks, steps FROM runs").dicts()
-    assert run == {"status": "done", "world_size": 2, "ranks": 2, "steps": 4}
+    assert run == {"status": "done", "world_size": 2, "ranks": 2, "steps": count}
 
 
 def test_one_collect_for_all_nodes(collect: Collect, tmp_path: Path) -> None:

@@ -119,6 +119,7 @@ def test_server_on_demand(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "collect", "trigger", str(folder)]
     triggers = [
         lambda: child.send_signal(signal.SIGUSR2),
+        lambda: subprocess.run([*command, "--steps", "3"], check=True, env=environment(), timeout=60),
         lambda: (folder / "trigger").touch(),
         lambda: subprocess.run([*command, "--seconds", "0.5"], check=True, env=environment(), timeout=60),
     ]
@@ -130,14 +131,14 @@ def test_server_on_demand(tmp_path: Path) -> None:
     code, _, stderr = interrupt(child)
     assert code == 0, stderr
     left = recordings(folder)
-    _, *others = sorted(seen)  # names have the time
-    assert left.keys() == set(others)
-    for name, reason, most in zip(others, ("collect trigger", "collect trigger --seconds 0.5"), (2, 50), strict=True):
+    last = sorted(seen)[-2:]  # names have the time
+    assert left.keys() == set(last)
+    for name, reason, least, most in zip(last, ("--steps 3", "--seconds 0.5"), (3, 1), (3, 50), strict=True):
         [done] = left[name].passes
         trace = read_trace(folder / f"{folder.name}-{name}/torch/rank-0.trace.json.gz")
-        assert left[name].trigger == reason and done.status == "done"
-        # Calls that last 10 ms or more.
-        assert 2 <= (done.counted_steps or 0) <= most
+        assert left[name].trigger == f"collect trigger {reason}" and done.status == "done"
+        # Calls come 10 ms or more after each other.
+        assert least <= (done.counted_steps or 0) <= most
         assert names(trace, "cpu_op").count("aten::linear") == done.counted_steps
     ends_us = sorted(
         (e["ts"], e["ts"] + e["dur"]) for e in trace["traceEvents"] if e["name"].startswith("ProfilerStep#")
