@@ -1,16 +1,25 @@
 """Findings: what costs a run time, ranked by the time that fixing it could save, each with its numbers.
 
 A finding is a file in `analyze/advice/`, a query file without @column and @order lines. Its first line is the problem.
-The lines `Saving:`, `See:` and `Try:` say how the saving is computed, which query shows more, and what to do. Its
-SELECT returns a row for each run with the problem. Each ns belongs to one cause (SQL module `findings`); a finding
-whose saving can include time of others names them in a line `Overlaps:`. A line `Of: idle time` says that the saving is
-idle time of the GPU: the profiler adds to it, so the saving is at most the idle time without the profiler, if known.
+Lines say what its SELECT, a row for each run with the problem, does not:
+
+    Saving: how it is computed.
+    Overlaps: findings whose time its saving can include; else each ns belongs to one cause (SQL module `findings`).
+    Of: idle time, to which the profiler adds, so that the saving is at most that without the profiler, if known; or
+        late ranks: its interval is one in which others wait for this rank.
+    Sure: measured (the default), estimated, or host time: an artifact of the recording may be most of it where the
+        profiler slows the CPU down and nothing says by how much (view `slowed_runs`).
+    See: the query that shows more.
+    Try: what to do.
+    Try for decode: what to do in runs of this kind of workload (query `workload`), or whose row has this word in the
+        column `situation`, which the SELECT then has. The first that holds counts, situations before kinds.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TextIO
@@ -30,7 +39,7 @@ _MS = re.MULTILINE | re.DOTALL
 
 _PLACES_USE = ("steps",)
 _PLACES = """
-WITH asked(n, run_id, rank, device, start_ns, end_ns) AS (VALUES {stretches}),
+WITH asked(n, run_id, rank, device, start_ns, end_ns, late) AS (VALUES {stretches}),
 work AS NOT MATERIALIZED (
     SELECT
         run_id, rank, device, start_ns, dur_ns, call_start_ns, call_dur_ns, correlation_id, op_id,
@@ -46,21 +55,50 @@ called AS MATERIALIZED (
         AND w.call_start_ns + w.call_dur_ns = a.end_ns
     GROUP BY n
 ),
-near AS (
-    -- Else the work that runs for most of the interval, or the next work on the GPU.
-    SELECT n, arg_min(launch, (
-        CASE WHEN w.start_ns < a.end_ns
-            THEN greatest(w.start_ns, a.start_ns) - least(w.start_ns + w.dur_ns, a.end_ns) ELSE 0 END, w.start_ns,
-        w.correlation_id, w.op_id
-    )) AS launch
+beside AS MATERIALIZED (
+    SELECT
+        n, late, launch, w.correlation_id, w.op_id, w.start_ns, a.end_ns - a.start_ns AS length_ns,
+        w.start_ns = a.start_ns AND w.start_ns + w.dur_ns = a.end_ns AS same,
+        greatest(least(w.start_ns + w.dur_ns, a.end_ns) - greatest(w.start_ns, a.start_ns), 0) AS ns
     FROM work w JOIN asked a
         ON w.run_id = a.run_id AND w.rank = a.rank AND w.device IS NOT DISTINCT FROM a.device
         AND w.start_ns + w.dur_ns > a.start_ns
     WHERE a.n NOT IN (SELECT n FROM called)
+),
+running AS (
+    -- Else the work that is the interval, or that runs for most of it.
+    SELECT n, arg_min(launch, (NOT same, -ns, start_ns, correlation_id, op_id)) AS launch
+    FROM beside
+    WHERE ns > 0
+    GROUP BY n
+    HAVING 2 * sum(ns) >= any_value(length_ns)
+),
+on_cpu AS (
+    -- Else the innermost operator, range or CUDA call that the CPU is in for most of it.
+    SELECT n, {'operator': arg_min(t.name, (t.dur_ns, t.name)), 'tid': arg_min(t.tid, (t.dur_ns, t.name)),
+        'call_ns': arg_min(t.start_ns, (t.dur_ns, t.name))} AS launch
+    FROM asked a JOIN call_tree t
+        ON t.run_id = a.run_id AND t.rank = a.rank AND t.start_ns < a.end_ns AND t.start_ns + t.dur_ns > a.start_ns
+    WHERE t.kind IN ('op', 'range', 'call') AND t.name <> 'ProfilerStep*'
+        AND 2 * (least(t.start_ns + t.dur_ns, a.end_ns) - greatest(t.start_ns, a.start_ns)) >= a.end_ns - a.start_ns
+        AND n NOT IN (SELECT n FROM called UNION ALL SELECT n FROM running)
+    GROUP BY n
+),
+next AS (
+    -- Else the next work on the GPU. Of a late rank that is only what the others wait for.
+    SELECT n, arg_min(launch, (-ns, start_ns, correlation_id, op_id)) AS launch
+    FROM beside
+    WHERE NOT late AND n NOT IN (SELECT n FROM running UNION ALL SELECT n FROM on_cpu)
     GROUP BY n
 ),
 launched AS (
-    SELECT n, unnest(launch) FROM called UNION ALL SELECT n, unnest(launch) FROM near
+    SELECT n, unnest(launch) FROM called
+    UNION ALL
+    SELECT n, unnest(launch) FROM running
+    UNION ALL
+    SELECT n, unnest(launch) FROM on_cpu
+    UNION ALL
+    SELECT n, unnest(launch) FROM next
 ),
 modules AS (
     SELECT l.n, arg_max(r.name, (r.start_ns, -r.dur_ns, r.name)).replace('nn.Module: ', '') AS module
@@ -82,6 +120,14 @@ FROM asked LEFT JOIN steps USING (n) LEFT JOIN launched USING (n) LEFT JOIN modu
 """
 """The training step, operator and module of intervals of GPU time."""
 
+_KINDS_OF_RUNS = """
+SELECT
+    run_id::VARCHAR, any_value(coalesce(workload_id, run_id::VARCHAR)),
+    coalesce(list(k.kind ORDER BY turn) FILTER (k.kind IS NOT NULL), [])
+FROM runs LEFT JOIN workload_kinds k USING (run_id)
+GROUP BY run_id
+"""
+
 _COLUMNS = (
     ResultColumn("run_id", "id", "The run."),
     ResultColumn("saving_ns", "ns", "Upper bound of the time saved, per GPU."),
@@ -94,6 +140,14 @@ _COLUMNS = (
 )
 """Columns of the SELECT of every finding; a row is a run."""
 
+_SITUATION = ResultColumn("situation", "text", "Which of several remedies applies; NULL for none of them.")
+
+KINDS = (
+    "training", "inference", "prefill", "decode", "compiled", "CUDA graphs", "pipeline", "experts", "CPU only",
+    "counters only",
+)  # fmt: skip
+"""Kinds of workload (SQL module `workload_kinds`)."""
+
 COLUMNS = (
     ResultColumn("run_id", "id", "the run"),
     ResultColumn("finding", "text", "name of the finding"),
@@ -101,14 +155,20 @@ COLUMNS = (
     ResultColumn("saving_ns", "ns", "upper bound of the time saved by fixing it, per GPU"),
     ResultColumn("recorded_saving_ns", "ns", "the same in the recording: with the idle time that the profiler adds"),
     ResultColumn("saving_pct", "%", "share of the span of the GPUs"),
+    ResultColumn("confidence", "text", "measured, estimated, or artifact?: the recording may cause most of it"),
     ResultColumn("overlaps", "text", "findings of the run whose savings include time of this one; empty for none"),
     ResultColumn("evidence", "text", "the numbers that support it"),
     ResultColumn("query", "text", "the query that shows more"),
-    ResultColumn("try", "text", "what to try"),
+    ResultColumn("try", "text", "what to try in this kind of workload"),
+    ResultColumn("workload", "text", "kinds of workload of the run (query workload); empty where nothing shows them"),
     ResultColumn("rank", "index", "rank of the longest interval"),
     ResultColumn("device", "index", "GPU of that interval"),
     ResultColumn("step", "index", "training step in which it begins; empty for none"),
-    ResultColumn("operator", "text", "operator that launched the work there; for idle time, the work after it"),
+    ResultColumn(
+        "operator",
+        "text",
+        "operator that launched the work there; in idle time, what the CPU is in, else the operator of the next work",
+    ),
     ResultColumn("module", "text", "innermost nn.Module of that launch; needs Python stacks"),
     ResultColumn("source", "text", "source line with most of the time; needs Python stacks"),
     ResultColumn("start_ns", "ns", "start of that interval, on the clock of the recording"),
@@ -127,9 +187,18 @@ class Finding(NamedTuple):
     attempt: str
     overlaps: frozenset[str]
     """Findings whose savings can hold the same time."""
-    of_idle_time: bool
-    """Whether the saving is idle time of the GPU."""
+    of: str
+    """idle time, late ranks, or empty."""
     query: Query
+    sure: str
+    """measured, estimated or host time."""
+    attempts: Mapping[str, str]
+    """What to try instead, by situation or kind of workload."""
+
+    def remedy(self, situation: str | None, kinds: Sequence[str]) -> str:
+        """Return what to try."""
+        wanted = (situation, *(kind for kind in self.attempts if kind in kinds))
+        return next((self.attempts[name] for name in wanted if name and name in self.attempts), self.attempt)
 
 
 class Advice(NamedTuple):
@@ -141,10 +210,14 @@ class Advice(NamedTuple):
     saving_ns: int
     recorded_saving_ns: int
     saving_pct: float
+    confidence: str
+    """measured, estimated or artifact?."""
     overlaps: str | None
     evidence: str
     query: str
     attempt: str
+    workload: str | None
+    """Kinds of workload of the run."""
     rank: int
     device: int | None
     step: int | None
@@ -152,8 +225,8 @@ class Advice(NamedTuple):
     module: str | None
     source: str | None
     """The line of the program that most of its time comes from."""
-    start_ns: int
-    end_ns: int
+    start_ns: int | None
+    end_ns: int | None
     """The longest stretch that it is about, on the clock of the recording, as in the tables."""
 
     @property
@@ -171,18 +244,25 @@ def findings() -> list[Finding]:
     return [_finding(path) for path in sorted(FOLDER.glob("*.sql"))]
 
 
+_LINE = r"(?:Saving|Overlaps|Of|Sure|See|Try(?: for [\w ]+)?): "
+
+
 def _finding(path: Path) -> Finding:
     query = parse(path, _COLUMNS, "run_id")
-    found = re.findall(
-        r"^(Saving|Overlaps|Of|See|Try): (.*?)(?=^(?:Saving|Overlaps|Of|See|Try): |\Z)", query.description, _MS
-    )
-    parts = {"Overlaps": "", "Of": ""} | {key: " ".join(text.split()) for key, text in found}
-    if set(parts) != {"Saving", "Overlaps", "Of", "See", "Try"} or parts["Of"] not in ("", "idle time"):
+    found = re.findall(rf"^({_LINE})(.*?)(?=^{_LINE}|\Z)", query.description, _MS)
+    parts = {key.removesuffix(": "): " ".join(text.split()) for key, text in found}
+    attempts = {key.removeprefix("Try for "): parts.pop(key) for key in list(parts) if key.startswith("Try for ")}
+    parts = {"Overlaps": "", "Of": "", "Sure": "measured"} | parts
+    known = parts["Of"] in ("", "idle time", "late ranks") and parts["Sure"] in ("measured", "estimated", "host time")
+    if set(parts) != {"Saving", "Overlaps", "Of", "Sure", "See", "Try"} or not known:
         raise InputError(f"{path}: a finding needs the lines Saving:, See: and Try:")
+    if not set(attempts) <= set(KINDS):
+        query = replace(query, columns=(*query.columns, _SITUATION))
     overlaps = frozenset(name.strip() for name in parts["Overlaps"].split(",") if name.strip())
     return Finding(
-        path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, bool(parts["Of"]), query
-    )
+        path.stem, query.question, parts["Saving"], parts["See"], parts["Try"], overlaps, parts["Of"], query,
+        parts["Sure"], attempts,
+    )  # fmt: skip
 
 
 def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
@@ -202,8 +282,18 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         parts = [(engine.of_gpu_blocks, of_time), (engine, others)]
     else:
         parts = [(engine, [*of_time, *others])]
-    advice = [a for one, wanted in parts for a in _advice(one, wanted, min_pct)]
+    kinds = _kinds([one for one, _ in parts])
+    advice = [a for one, wanted in parts for a in _advice(one, wanted, min_pct, kinds)]
     return sorted(advice, key=lambda a: a.run_id)
+
+
+def _kinds(engines: Sequence[Engine]) -> dict[str, list[str]]:
+    """Return the kinds of workload by run. All blocks of a program are of the same kinds."""
+    found = [row for engine in engines for row in engine.rows(_KINDS_OF_RUNS, ["workload_kinds"])]
+    programs: dict[str, dict[str, None]] = {}
+    for _, program, kinds in found:
+        programs.setdefault(program, {}).update(dict.fromkeys(kinds))
+    return {run_id: list(programs[program]) for run_id, program, _ in found}
 
 
 def blocks_note(engine: Engine) -> str:
@@ -214,27 +304,44 @@ def blocks_note(engine: Engine) -> str:
     return f"time is that of the GPU-only block ({others}), all else of the full one (--block chooses)"
 
 
-def _advice(engine: Engine, wanted: Sequence[Finding], min_pct: float) -> list[Advice]:
+def _advice(
+    engine: Engine, wanted: Sequence[Finding], min_pct: float, kinds: Mapping[str, Sequence[str]]
+) -> list[Advice]:
     """Return the findings that are true of the runs of an engine, run by run, in order."""
-    timed = engine.rows("SELECT run_id, span_ns, undisturbed_idle_ns FROM run_gpus WHERE span_ns > 0", ["findings"])
+    timed = engine.rows("SELECT run_id, span_ns, undisturbed_idle_ns FROM run_spans WHERE span_ns > 0", ["findings"])
     spans = {run_id: span_ns for run_id, span_ns, _ in timed}
     idle = {run_id: idle_ns for run_id, _, idle_ns in timed if idle_ns is not None}
+    slowed = {run_id for (run_id,) in engine.rows("SELECT run_id FROM slowed_runs", ["findings"])}
     if not spans:
-        raise InputError("advise: no run has timed GPU work")
+        raise InputError("advise: no run has GPU work, operators or counters of kernels")
     found: dict[str, list[_Found]] = {}
     held: dict[str, bool] = {}
     for finding in wanted:
         if lacks(engine, finding.query, {}, held):
             continue
-        for run_id, saving, evidence, *at, source in engine.query(finding.query).rows():
+        names = [c.name for c in finding.query.columns]
+        for row in (dict(zip(names, values, strict=True)) for values in engine.query(finding.query).rows()):
+            run_id = row["run_id"]
             # What a finding's SQL adds up is time of the span already; this holds for the next one, too.
-            recorded_ns = min(round(saving), int(spans.get(run_id, 0)))
-            saving_ns = min(recorded_ns, int(idle.get(run_id, recorded_ns))) if finding.of_idle_time else recorded_ns
-            if saving_ns > 0 and 100.0 * saving_ns / spans[run_id] >= min_pct:
-                stretch = _Stretch(run_id, *at)
-                found.setdefault(run_id, []).append(_Found(finding, saving_ns, recorded_ns, evidence, stretch, source))
+            recorded_ns = min(round(row["saving_ns"]), int(spans.get(run_id, 0)))
+            bound_ns = int(idle.get(run_id, recorded_ns)) if finding.of == "idle time" else recorded_ns
+            saving_ns = min(recorded_ns, bound_ns)
+            if saving_ns <= 0 or 100.0 * saving_ns / spans[run_id] < min_pct:
+                continue
+            sure = finding.sure
+            if sure == "host time":
+                sure = "artifact?" if run_id in slowed else "measured"
+            attempt = finding.remedy(row.get("situation"), kinds.get(run_id, ()))
+            stretch = _Stretch(
+                run_id, row["rank"], row["device"], row["start_ns"], row["end_ns"], finding.of == "late ranks"
+            )
+            found.setdefault(run_id, []).append(
+                _Found(finding, saving_ns, recorded_ns, sure, row["evidence"], attempt, stretch, row["source"])
+            )
     places = _places(engine, [f.stretch for of_run in found.values() for f in of_run])
-    return [advice for run_id in sorted(found) for advice in _ranked(spans[run_id], found[run_id], places)]
+    return [
+        advice for run_id in sorted(found) for advice in _ranked(spans[run_id], found[run_id], places, kinds[run_id])
+    ]
 
 
 class _Stretch(NamedTuple):
@@ -243,8 +350,11 @@ class _Stretch(NamedTuple):
     run_id: str
     rank: int
     device: int | None
-    start_ns: int
-    end_ns: int
+    start_ns: int | None
+    end_ns: int | None
+    """None of both for a kernel with counters: it has no place in time."""
+    late: bool
+    """Whether others wait for the rank in it."""
 
 
 class _Place(NamedTuple):
@@ -261,36 +371,41 @@ class _Found(NamedTuple):
     finding: Finding
     saving_ns: int
     recorded_saving_ns: int
+    confidence: str
     evidence: str
+    attempt: str
     stretch: _Stretch
     source: str | None
 
 
 def _places(engine: Engine, stretches: Sequence[_Stretch]) -> dict[_Stretch, _Place]:
     """The step, operator and module of each stretch."""
-    if not stretches:
+    asked = [s for s in dict.fromkeys(stretches) if s.start_ns is not None]
+    if not asked:
         return {}
-    asked = list(dict.fromkeys(stretches))
     values = ", ".join(
         f"({n}, {text_literal(s.run_id)}::run_key, {s.rank}, "
-        f"{'NULL' if s.device is None else s.device}::INTEGER, {s.start_ns}, {s.end_ns})"
+        f"{'NULL' if s.device is None else s.device}::INTEGER, {s.start_ns}, {s.end_ns}, {s.late})"
         for n, s in enumerate(asked)
     )
     rows = engine.rows(_PLACES.replace("{stretches}", values), _PLACES_USE)
     return {asked[n]: _Place(*place) for n, *place in rows}
 
 
-def _ranked(span_ns: float, found: Sequence[_Found], places: Mapping[_Stretch, _Place]) -> list[Advice]:
+def _ranked(
+    span_ns: float, found: Sequence[_Found], places: Mapping[_Stretch, _Place], kinds: Sequence[str]
+) -> list[Advice]:
     """The findings of one run in order."""
     advice = []
     for f in found:
         overlaps = ", ".join(o.finding.name for o in found if o.finding.name in f.finding.overlaps) or None
-        at, place = f.stretch, places[f.stretch]
+        at, place = f.stretch, places.get(f.stretch, _Place())
         advice.append(
             Advice(
                 at.run_id, f.finding.name, f.finding.title, f.saving_ns, f.recorded_saving_ns,
-                100.0 * f.saving_ns / span_ns, overlaps, f.evidence, f.finding.see, f.finding.attempt, at.rank,
-                at.device, place.step, place.operator, place.module, f.source, at.start_ns, at.end_ns,
+                100.0 * f.saving_ns / span_ns, f.confidence, overlaps, f.evidence, f.finding.see, f.attempt,
+                ", ".join(kinds) or None, at.rank, at.device, place.step, place.operator, place.module, f.source,
+                at.start_ns, at.end_ns,
             )
         )  # fmt: skip
     return sorted(advice, key=lambda a: (a.overlaps is not None, -a.saving_ns, a.finding))
@@ -305,30 +420,42 @@ def answer(advice: Sequence[Advice], note: str = "") -> Result:
     return shown
 
 
-def write_text(advice: Sequence[Advice], file: TextIO, chosen: bool = False, cautions: Sequence[str] = ()) -> None:
+UNSURE = {"estimated": ", estimated", "artifact?": ", perhaps an artifact of the recording"}
+"""What is said after a saving, by its confidence."""
+
+
+def write_text(
+    advice: Sequence[Advice], file: TextIO, paths: str = "PATH", chosen: bool = False, cautions: Sequence[str] = ()
+) -> None:
     """Write the advice as text, after the data-quality checks that were not ok (`cautions`).
 
-    `chosen`: the runs are not all that are there, so commands name them.
+    `paths`: the recordings, as words of a command line. `chosen`: the runs are not all that are there, so commands name
+    them.
     """
     file.writelines(f"{caution}\n" for caution in cautions)
     if cautions:
-        file.write("more: analyze query health\n\n")
+        file.write(f"more: analyze query health {paths}\n\n")
     several = chosen or len({a.run_id for a in advice}) > 1
     for number, (run_id, group) in enumerate(groupby(advice, key=lambda a: a.run_id)):
         findings_of_run = list(group)
         numbers = {a.finding: n for n, a in enumerate(findings_of_run, 1)}
         only = f" --where {in_shell(of_run(run_id))}" if several else ""
         file.write(f"{chr(10) if number else ''}{run_id}\n")
+        if workload := findings_of_run[0].workload:
+            file.write(f"workload: {workload}\n")
         for a in findings_of_run:
             saving = f"up to {a.saving_ns / 1e6:,.3f} ms ({a.saving_pct:.1f} %)"
             if a.recorded_saving_ns > a.saving_ns:
                 saving += f", {a.recorded_saving_ns / 1e6:,.3f} ms with the profiler"
+            saving += UNSURE.get(a.confidence, "")
             if a.overlaps:
                 saving += f", overlaps {', '.join(str(n) for n in sorted(numbers[f] for f in a.overlaps.split(', ')))}"
             file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")
-            file.write(f"     evidence: {a.evidence} (analyze query {a.query})\n")
+            file.write(f"     evidence: {a.evidence}\n")
             file.write(f"     where: {a.place}\n")
             file.write(f"     try: {a.attempt}\n")
-            file.write(f"     look: analyze trace PATH --open --at {a.finding}{only}\n")
+            file.write(f"     more: analyze query {a.query} {paths}{only}\n")
+            if a.start_ns is not None:
+                file.write(f"     look: analyze trace {paths} --open --at {a.finding}{only}\n")
     if not advice:
         file.write("no findings\n")

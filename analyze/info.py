@@ -187,8 +187,16 @@ def commands(info: Info, paths: Sequence[Path]) -> list[str]:
     where = command(map(as_given, paths))
     can = {q.name for q in info.answered}
     asked = [name for name in _FIRST if name in can][:3]
-    advice = [f"analyze advise {where}"] if any("GPU work" in run.held for run in info.runs) else []
+    advice = [f"analyze advise {where}"] if any(map(_advisable, info.runs)) else []
     return [*advice, *(f"analyze query {name} {where}" for name in asked)]
+
+
+def _advisable(run: Run) -> bool:
+    """Return whether `analyze advise` has something to look at. Logs of nvprof have no durations of single kernels."""
+    kinds = run.kinds or ""
+    return (
+        "GPU work" in run.held or "CPU only" in kinds or ("counters only" in kinds and run.columns["profiler"] == "ncu")
+    )
 
 
 def _told(run: Run) -> Iterator[tuple[str, str]]:

@@ -137,6 +137,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "labelled_launches": ("kernel",),
     "launch_calls": ("kernels",),
     "launching_calls": ("kernels",),
+    "limit_sums": ("gains",),
     "launch_sums": ("kernel",),
     "points_in_intervals": ("points", "held"),
     "tree_paths": ("op",),
@@ -150,7 +151,8 @@ def test_a_table_macros_columns_are_the_documented_ones(engine: Engine, macro: D
     given = GIVEN.get(macro.name, ("held",) * len(macro.params or ()))
     tables = (
         f"held AS (SELECT * FROM {_INTERVALS}), points AS (SELECT 1 AS track, 3 AS at_ns),"
-        " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows)"
+        " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows),"
+        " gains AS (SELECT *, dur_ns AS gain_ns FROM launch_limits)"
     )
     arguments = ", ".join(f"'{g}'" for g in given)
     found = described(engine, f"WITH {tables} SELECT * FROM {macro.name}({arguments})")
@@ -215,6 +217,7 @@ def test_ctes_are_named_by_the_convention() -> None:
     assert given & {"_ops", "_marks"}, "what modules give to macros is found"
     # Of macros that name their own CTE to another one, both are known to differ.
     known = {"_counted", "_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_extended_windows"}
+    known |= {"_asked_times", "_late", "_own_times"}
     assert not given & of_macros - {"_overhead", "_overhead_gaps", *known}
 
 

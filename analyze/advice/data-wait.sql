@@ -4,12 +4,14 @@
 -- the GPUs.
 -- Of: idle time
 -- See: steps
--- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data
--- beforehand.
+-- Try: more DataLoader workers, pin_memory, persistent_workers, a cheaper transform, or decoding the data beforehand.
 -- @use findings, intervals, phases
 -- @needs time in the phase `data`, and GPU work
-WITH waiting AS (
-    SELECT * FROM intervals_subtract('data_times', 'profiler_times')
+WITH others AS (
+    SELECT * FROM profiler_times UNION ALL SELECT track, start_ns, end_ns FROM set_up_times
+),
+waiting AS (
+    SELECT * FROM intervals_subtract('data_times', 'others')
 ),
 idle AS (
     SELECT * FROM run_time_within('waiting', 'usual_idle')

@@ -1,9 +1,9 @@
 -- DataParallel copies the model to every GPU in every step, from one process
 --
--- Saving: Broadcast kernels without concurrent compute, of processes that broadcast to several GPUs, plus gaps
--- before the next launch while DataParallel runs on the host (replicate, scatter, the replicas' threads, gather, and
--- their backward), at most the idle time without the profiler, if known; mean over the GPUs. The replicas' own host
--- work is included, so DDP saves less than this bound.
+-- Saving: Broadcast kernels without concurrent compute, of processes that broadcast to several GPUs, plus gaps before
+-- the next launch while DataParallel runs on the host (replicate, scatter, the replicas' threads, gather, and their
+-- backward), at most the idle time without the profiler, if known; mean over the GPUs. The replicas' own host work is
+-- included, so DDP saves less than this bound.
 -- See: nccl-share
 -- Try: DistributedDataParallel, one process per GPU: each keeps a copy of the model and only gradients are reduced.
 -- @use exposed_comm, findings, intervals, time_sums
@@ -16,6 +16,8 @@ gaps AS (
 ),
 others AS (
     SELECT * FROM profiler_times UNION ALL SELECT * FROM data_times
+    UNION ALL
+    SELECT track, start_ns, end_ns FROM set_up_times
 ),
 own AS (
     SELECT * FROM intervals_subtract('dataparallel_times', 'others')

@@ -4,6 +4,10 @@
 -- pageable memory and pages of managed memory, which are separate findings.
 -- See: breakdown
 -- Try: prefetch the next batch on a stream of its own, from pinned memory, with non_blocking=True.
+-- Try for loading: a one-time cost: load the weights straight to the GPU (map_location='cuda', mmap=True, or
+-- safetensors with device='cuda'), or through pinned memory; start recording after it.
+-- Try for inference: keep what does not change on the GPU; copy the inputs of the next step on a stream of its own,
+-- from pinned memory, with non_blocking=True.
 -- @use findings, gpu_timeline
 -- @needs GPU work: copies or fills without a concurrent kernel
 -- @pass gpu
@@ -16,6 +20,9 @@ theirs AS (
 exposed AS (
     SELECT track, start_ns, end_ns FROM gpu_timeline WHERE copies > 0 AND kernels = 0
 ),
+loading AS (
+    SELECT run_id, sum(end_ns - start_ns) AS ns FROM loading_copies GROUP BY run_id
+),
 own AS (
     SELECT * FROM run_time_covered('exposed')
 )
@@ -26,6 +33,7 @@ SELECT
             || CASE WHEN run_id IN (SELECT run_id FROM tracked_memcpys WHERE managed)
                 THEN ' or managed-memory' ELSE '' END
         ) AS evidence,
-    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source
-FROM run_gpus LEFT JOIN own o USING (run_id) LEFT JOIN theirs t USING (run_id)
+    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source,
+    CASE WHEN 2 * l.ns > exposed_copy_ns * gpus THEN 'loading' END AS situation
+FROM run_gpus LEFT JOIN own o USING (run_id) LEFT JOIN theirs t USING (run_id) LEFT JOIN loading l USING (run_id)
 WHERE exposed_copy_ns > 0

@@ -4,6 +4,10 @@
 -- separate finding.
 -- See: memcpy-sync
 -- Try: pin_memory=True in the DataLoader (or .pin_memory()), and .to(device, non_blocking=True).
+-- Try for loading: a one-time cost: load the weights straight to the GPU (map_location='cuda', mmap=True, or
+-- safetensors with device='cuda'), or through pinned memory; start recording after it.
+-- Try for inference: pinned buffers for the inputs (.pin_memory()) and .to(device, non_blocking=True); keep what does
+-- not change on the GPU.
 -- @use arithmetic, findings
 -- @needs memcpys of pageable memory
 WITH pageable AS (
@@ -14,6 +18,9 @@ others AS (
 ),
 exposed AS (
     SELECT * FROM run_time_outside('pageable', 'others')
+),
+loading AS (
+    SELECT run_id, sum(end_ns - start_ns) AS ns FROM loading_copies WHERE pageable AND NOT small GROUP BY run_id
 ),
 total AS (
     SELECT
@@ -28,5 +35,9 @@ SELECT
     printf('%s, %s%s in total%s; %s of it exposed',
         counted(copies, 'pageable copy', 'pageable copies'), coalesce(printf('%.1f MB and ', bytes / 1e6), ''),
         ms(t.ns), coalesce(printf(', %.1f GB/s', gb_per_s), ''), ms(e.ns)) AS evidence,
-    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
-FROM exposed e JOIN total t USING (run_id) JOIN run_gpus g USING (run_id)
+    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source,
+    CASE WHEN 2 * l.ns > t.ns THEN 'loading' END AS situation
+FROM exposed e
+JOIN total t USING (run_id)
+JOIN run_gpus g USING (run_id)
+LEFT JOIN loading l USING (run_id)

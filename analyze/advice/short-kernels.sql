@@ -1,11 +1,15 @@
 -- Kernels are shorter than their launch calls
 --
--- Saving: Duration of the launch call minus GPU time, summed over the launches where this is positive, at most the
--- idle time; mean over the GPUs.
+-- Saving: Duration of the launch call minus GPU time, summed over the launches where this is positive, at most the idle
+-- time; mean over the GPUs.
 -- Overlaps: host-wait, blocking-calls, data-wait, dataparallel, optimizer
 -- Of: idle time
+-- Sure: host time
 -- See: launch
 -- Try: fuse them (torch.compile), CUDA graphs, or larger batches.
+-- Try for CUDA graphs: capture these launches in the graph, too, or fuse them (torch.compile).
+-- Try for compiled: torch.compile(mode='reduce-overhead') for CUDA graphs, or larger batches; compile what is still
+-- launched one by one.
 -- @use findings, gpu_timeline, source_times
 -- @needs kernels with the calls that launched them
 WITH launched AS (

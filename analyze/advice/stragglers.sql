@@ -2,9 +2,10 @@
 --
 -- Saving: From a rank's own start to the latest start in a matched collective, at most the duration of its kernel,
 -- without concurrent compute or transfer; mean over the GPUs. Needs several ranks.
+-- Of: late ranks
 -- See: stragglers
--- Try: balance the work (batch sizes, sequence lengths, data loading); check what the slowest rank does before the
--- collective.
+-- Try: if its GPU computes meanwhile: balance the work (batch sizes, sequence lengths, experts); if it is idle: look at
+-- what its CPU does (data loading, logging, other operators, a slower host).
 -- @use findings, gpu_timeline, intervals
 -- @needs communication kernels (of matched collectives of several ranks)
 -- @pass gpu
@@ -30,11 +31,13 @@ SELECT
     printf('in %s each rank waits %s in total (mean over ranks; maximum %s); rank %d is last in %d of %d, '
         || 'and others wait %s for it alone',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls,
-        ms(r.blocked_ns)) || coalesce(w.note, '') AS evidence,
-    e.longest.rank, e.longest.device, e.longest.start_ns, e.longest.end_ns, e.source
+        ms(r.blocked_ns)) || coalesce(printf(', in which its GPU computes for %s and is idle for %s',
+            ms(d.ns - d.idle_ns), ms(d.idle_ns)), '') || coalesce(w.note, '') AS evidence,
+    unnest(coalesce(d.longest, e.longest)), d.source
 FROM exposed e
 JOIN lengths l USING (run_id)
 JOIN (SELECT * FROM latest_ranks WHERE NOT pair) r USING (run_id)
 JOIN counts c USING (run_id)
+LEFT JOIN late_times(false) d USING (run_id)
 JOIN run_gpus g USING (run_id)
 LEFT JOIN unknown_waits w USING (run_id)

@@ -1,8 +1,9 @@
 -- Matrix kernels in fp32 do not use tensor cores
 --
--- Saving: Half of the time of gemm and convolution kernels whose names indicate fp32 arithmetic (ffma, sgemm,
--- f32f32, winograd, fft), mean over the GPUs, on compute capability 8.0 and higher. Half is an estimate:
--- memory-bound kernels do not get faster, compute-bound kernels get several times as fast.
+-- Saving: Half of the time of gemm and convolution kernels whose names indicate fp32 arithmetic (ffma, sgemm, f32f32,
+-- winograd, fft), mean over the GPUs, on compute capability 8.0 and higher. Half is an estimate: memory-bound kernels
+-- do not get faster, compute-bound kernels get several times as fast.
+-- Sure: estimated
 -- See: kernel-share
 -- Try: torch.set_float32_matmul_precision('high') and torch.backends.cudnn.allow_tf32 = True, or autocast to bf16;
 -- check the accuracy.
@@ -24,17 +25,23 @@ busy AS (
     SELECT * FROM run_time_covered('matrix_kernels')
 ),
 total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns, longest(rank, device, start_ns, end_ns) AS longest
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM matrix_kernels GROUP BY run_id
+),
+-- The operator with most of the time, and the longest of its kernels.
+operators AS (
+    SELECT run_id, op_name, count(*) AS calls, longest(rank, device, start_ns, end_ns) AS longest
     FROM matrix_kernels
-    GROUP BY run_id
+    GROUP BY run_id, op_name
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, op_name) = 1
 )
 SELECT
     g.run_group, run_id, b.ns / 2.0 / g.gpus AS saving_ns,
     printf('%s (gemm, convolution) in fp32, %s in total (%.1f %% of kernel time), on compute capability %s',
         counted(m.calls, 'kernel', 'kernels'), ms(m.ns), 100.0 * m.ns / nullif(k.ns, 0), r.compute_capability)
-        AS evidence,
-    m.longest.rank, m.longest.device, m.longest.start_ns, m.longest.end_ns, b.source
+        || coalesce(printf('; %d of them from %s', o.calls, o.op_name), '') AS evidence,
+    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, b.source
 FROM total m
+JOIN operators o USING (run_id)
 JOIN busy b USING (run_id)
 JOIN run_kernel_time k USING (run_id)
 JOIN run_gpus g USING (run_id)

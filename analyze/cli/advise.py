@@ -44,6 +44,8 @@ def advise(
 
     from analyze.advise import Advice, write_text
     from analyze.render import visible, write_with
+    from analyze.shell import command
+    from schemas.urls import as_given
 
     rows: list[tuple[Any, ...]] = [tuple(visible(v) if isinstance(v, str) else v for v in r) for r in found.rows()]
     shown = [Advice(*row) for row in rows]
@@ -51,8 +53,12 @@ def advise(
     def write(file: TextIO) -> None:
         text = StringIO()
         cautions = [visible(c) for c in found.cautions]
-        write_text(shown, text, chosen=where is not None or profiler is not None, cautions=cautions)
-        file.write(terminal.to_width(text.getvalue().rstrip("\n"), file))
+        chosen = where is not None or profiler is not None
+        write_text(shown, text, command(map(as_given, paths)), chosen=chosen, cautions=cautions)
+        for line in text.getvalue().rstrip("\n").split("\n"):
+            # Commands are not wrapped: they are there to be copied.
+            is_command = line.lstrip().startswith(("more: ", "look: "))
+            file.write(f"{line}\n" if is_command else terminal.to_width(line, file))
 
     write_with(write, output, sys.stdout)
     terminal.note([n for n in found.notes if n not in found.cautions])

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze import health
-from analyze.advise import Advice, advise, blocks_note
+from analyze.advise import UNSURE, Advice, advise, blocks_note
 from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
@@ -363,11 +363,11 @@ class Report:
 
 
 def _saving(advice: Advice) -> str:
-    """Return the saving, and what it is with the profiler if that is more."""
+    """Return the saving, what it is with the profiler if that is more, and how sure it is."""
     saving = quantity(advice.saving_ns, "ns")
     if advice.recorded_saving_ns > advice.saving_ns:
         saving += f", {quantity(advice.recorded_saving_ns, 'ns')} with the profiler"
-    return saving
+    return saving + UNSURE.get(advice.confidence, "")
 
 
 def _ranked(found: Sequence[Advice]) -> list[Advice]:

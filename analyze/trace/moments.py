@@ -68,6 +68,7 @@ def _gap(engine: Engine, number: int) -> Moment:
 def _finding(engine: Engine, name: str) -> Moment:
     [query] = [f.query for f in advise.findings() if f.name == name]
     rows = engine.query(query, select=("start_ns", "end_ns")).rows()
+    rows = [row for row in rows if row[0] is not None]
     if not rows:
         raise InputError(f"--at {name}: not a finding of this recording (`analyze advise` lists them)")
     return Moment(*rows[0])

@@ -1,24 +1,29 @@
 -- Time per GPU for findings (analyze/advice), as intervals on its track. Each ns belongs to one cause, the first that
--- applies. Idle time: profiler, waits for data, blocking calls, DataParallel, launch-bound. Communication: waits for a
--- straggler, waits for a peer of a send or receive, DataParallel's broadcasts, late FSDP all_gathers, other
--- communication. Copies: managed memory, small copies, pageable memory, other copies.
--- @use collectives, common_start, exposed_comm, gpu_gaps, gpu_timeline, intervals, launches, phases, profiler_cost,
---     source_times
+-- applies. Idle time: profiler, lazy loading, autotuning, compilation, waits for data, blocking calls, DataParallel,
+-- launch-bound. Communication: waits for a straggler, waits for a peer of a send or receive, DataParallel's broadcasts,
+-- late FSDP all_gathers, other communication. Copies: managed memory, small copies, pageable memory, other copies.
+-- @use collectives, common_start, exposed_comm, gpu_gaps, gpu_timeline, intervals, kernel_limits, launches, phases,
+--     profiler_cost, serving_steps, source_times, steps, workload_kinds
 
--- @table lone_gaps  a row is a GPU with a gap that has more than 90 % of its idle time in three or more steps. It is of
---   no step, so it is no finding.
+-- @table lone_gaps  a row is a GPU with a gap that has more than 90 % of its idle time in three or more steps, or in
+--   ten or more gaps. It is of no step, so it is a finding of its own.
 -- @columns track, start_ns, end_ns
 CREATE TABLE lone_gaps AS
 SELECT track, longest.start_ns, longest.end_ns
 FROM (
     SELECT
-        track, run_id, rank, sum(end_ns - start_ns) AS idle_ns,
+        track, run_id, rank, count(*) AS gaps, sum(end_ns - start_ns) AS idle_ns,
         arg_max({'start_ns': start_ns, 'end_ns': end_ns}, end_ns - start_ns) AS longest
     FROM gpu_idle
     GROUP BY track, run_id, rank
 )
 WHERE 10 * (longest.end_ns - longest.start_ns) > 9 * idle_ns
-    AND (run_id, rank) IN (SELECT (run_id, rank) FROM rank_starts WHERE steps >= 3);
+    AND (gaps >= 10 OR (run_id, rank) IN (SELECT (run_id, rank) FROM rank_starts WHERE steps >= 3));
+
+-- @macro loads_code(name)  whether a range of Kineto or a CUDA call loads kernels.
+CREATE MACRO loads_code(name) AS regexp_matches(
+    name, '^(Runtime Triggered Module Loading|Lazy Function Loading)|^(cu|hip)(Module|Library)Load'
+);
 
 -- @view run_gpus  a row is a run with GPU work: its number of GPUs over all ranks, and means over them.
 -- A saving on one of several GPUs counts in proportion: findings divide by `gpus`.
@@ -47,6 +52,42 @@ LEFT JOIN (SELECT window_id, undisturbed_idle_ns FROM gpu_undisturbed_span) u US
 LEFT JOIN (SELECT track AS window_id, end_ns - start_ns AS lone_ns FROM lone_gaps) USING (window_id)
 GROUP BY t.run_group, t.run_id;
 
+-- @view run_spans  a row is a run with something to advise on: the length that savings are a share of.
+-- Mean span of its GPUs; of a run on CPUs only the mean span of the operators of a rank; of a run with counters only
+-- the durations of the kernels, mean over the ranks.
+-- @columns run_group, run_id
+-- @column span_ns ns              Length.
+-- @column undisturbed_idle_ns ns  Mean idle time of the recorded steps without the profiler; NULL if not known.
+-- @column ranks count             Ranks that it is a mean of; GPUs of a run with GPU work.
+CREATE VIEW run_spans AS
+WITH _operators AS (
+    SELECT run_group, run_id, rank, max(start_ns + dur_ns) - min(start_ns) AS ns
+    FROM cpu_ops SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'CPU only') USING (run_id)
+    GROUP BY ALL
+),
+_counters AS (
+    SELECT run_group, run_id, rank, sum(dur_ns) AS ns
+    FROM launch_limits SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'counters only') USING (run_id)
+    GROUP BY ALL
+)
+SELECT run_group, run_id, span_ns, undisturbed_idle_ns, gpus AS ranks FROM run_gpus
+UNION ALL
+SELECT run_group, run_id, avg(ns), NULL, count(*) FROM _operators GROUP BY run_group, run_id
+UNION ALL
+SELECT run_group, run_id, avg(ns), NULL, count(*) FROM _counters GROUP BY run_group, run_id;
+
+-- @view slowed_runs  a row is a run of which the profiler may have made most of the host time: no undisturbed steps
+--   were timed, and Python stacks were recorded, or most work finds an empty queue.
+-- @columns run_id
+CREATE VIEW slowed_runs AS
+WITH _empty AS (
+    SELECT run_id FROM empty_queue_launches GROUP BY run_id HAVING 2 * sum(empty) > sum(launched)
+)
+SELECT run_id
+FROM run_gpus
+WHERE undisturbed_idle_ns IS NULL
+    AND (run_id IN (FROM _empty) OR run_id IN (SELECT run_id FROM recording_facts WHERE python_stacks));
+
 -- @macro ms(ns)  a time as text.
 CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
 
@@ -66,10 +107,14 @@ CREATE MACRO and_part(ns, what) AS CASE WHEN ns > 0 THEN printf('; %s %s', ms(ns
 -- @view tracked_kernels  a row is a kernel.
 -- @columns track, run_id, rank, device
 -- @column name text               Name.
+-- @column op_name text            Operator that launched it; NULL if not known.
 -- @columns start_ns, end_ns
 CREATE VIEW tracked_kernels AS
-SELECT t.track, k.run_id, k.rank, k.device, k.name, k.start_ns, k.start_ns + k.dur_ns AS end_ns
-FROM kernels k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device;
+SELECT
+    t.track, k.run_id, k.rank, k.device, k.name, CASE WHEN k.op_id > 0 THEN k.op_name END AS op_name, k.start_ns,
+    k.start_ns + k.dur_ns AS end_ns
+FROM gpu_work k JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
+WHERE k.kind = 'kernel';
 
 -- @view kernel_times  a row is a segment of a GPU with kernels.
 -- @columns track, start_ns, end_ns
@@ -78,7 +123,103 @@ CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WHE
 -- @view profiler_times  a row is work of the profiler, on each GPU track of its process.
 -- @columns track, start_ns, end_ns
 CREATE VIEW profiler_times AS
-SELECT t.track, o.start_ns, o.end_ns FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank);
+SELECT t.track, o.start_ns, o.end_ns
+FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank)
+WHERE NOT loads_code(name);
+
+-- @view set_up_calls  a row is work that a program does once: CUDA loads kernels (loading), kernels are tried out
+--   (autotuning), torch.compile compiles (compilation).
+-- cudaEventElapsedTime inside an operator means that it times kernels, as cuDNN's benchmark does.
+-- @columns run_id, rank
+-- @column what text               loading, autotuning or compilation.
+-- @column name text               Range, operator or CUDA call.
+-- @columns start_ns, end_ns
+CREATE VIEW set_up_calls AS
+WITH _timers AS (
+    SELECT run_id, rank, tid, start_ns FROM cuda_calls WHERE name IN ('cudaEventElapsedTime', 'hipEventElapsedTime')
+)
+SELECT run_id, rank, 'loading' AS what, name, start_ns, end_ns FROM profiler_overhead WHERE loads_code(name)
+UNION ALL
+SELECT run_id, rank, 'loading', name, start_ns, start_ns + dur_ns FROM cuda_calls WHERE loads_code(name)
+UNION ALL
+SELECT run_id, rank, what, name, start_ns, start_ns + dur_ns
+FROM (
+    SELECT
+        run_id, rank, name, start_ns, dur_ns, CASE
+            WHEN regexp_matches(name, '(?i)autotun|benchmark_all_configs|do_bench') THEN 'autotuning'
+            WHEN contains(name, 'dynamo_timed') THEN 'compilation' END AS what
+    FROM call_tree
+    WHERE kind IN ('op', 'range')
+)
+WHERE what IS NOT NULL
+UNION ALL
+SELECT o.run_id, o.rank, 'autotuning', any_value(o.name), o.start_ns, o.start_ns + any_value(o.dur_ns)
+FROM cpu_ops o JOIN _timers c
+    ON c.run_id = o.run_id AND c.rank = o.rank AND c.tid = o.tid AND c.start_ns >= o.start_ns
+    AND c.start_ns < o.start_ns + o.dur_ns
+GROUP BY o.run_id, o.rank, o.tid, o.start_ns;
+
+-- @table set_up_times  a row is an interval of such work on each GPU track of its process; all are disjoint: loading
+--   comes before autotuning, and that before compilation.
+-- @columns track
+-- @column what text               loading, autotuning or compilation.
+-- @columns start_ns, end_ns
+CREATE TABLE set_up_times AS
+WITH _calls AS MATERIALIZED (
+    SELECT t.track, c.what, c.start_ns, c.end_ns
+    FROM set_up_calls c JOIN gpu_tracks t USING (run_id, rank)
+    WHERE c.end_ns > c.start_ns
+),
+_loading AS MATERIALIZED (
+    SELECT track, start_ns, end_ns FROM _calls WHERE what = 'loading'
+),
+_autotuning AS MATERIALIZED (
+    SELECT track, start_ns, end_ns FROM _calls WHERE what = 'autotuning'
+),
+_compilation AS MATERIALIZED (
+    SELECT track, start_ns, end_ns FROM _calls WHERE what = 'compilation'
+),
+_sooner AS (
+    SELECT * FROM _loading UNION ALL SELECT * FROM _autotuning
+)
+SELECT track, 'loading' AS what, start_ns, end_ns FROM intervals_union('_loading')
+UNION ALL
+SELECT track, 'autotuning', start_ns, end_ns FROM intervals_subtract('_autotuning', '_loading')
+UNION ALL
+SELECT track, 'compilation', start_ns, end_ns FROM intervals_subtract('_compilation', '_sooner');
+
+-- @view unevenness  a row is a step of training, prefill or decode of a rank with four or more of its kind.
+-- Not of runs whose GPUs are idle for less than a tenth of the time: their CPU works ahead, and its steps measure
+-- nothing.
+-- @columns run_id, rank
+-- @column kind text               training, prefill, decode or mixed.
+-- @column turn index              Position among them, from 0.
+-- @columns start_ns, end_ns
+-- @column usual_ns ns             The lower quartile of their lengths.
+-- @column slow bool               Whether it is more than 1.5 times as long as that.
+-- @column warm_up bool            Whether it is slow and no later step is: the slow ones all come first.
+CREATE VIEW unevenness AS
+WITH _steps AS (
+    SELECT run_id, rank, 'training' AS kind, start_ns, end_ns FROM step_windows
+    UNION ALL
+    SELECT run_id, rank, kind, start_ns, end_ns
+    FROM serving_steps
+    WHERE end_ns < 9223372036854775807 AND (run_id, rank) NOT IN (SELECT (run_id, rank) FROM step_windows)
+),
+_numbered AS (
+    SELECT
+        *, row_number() OVER (PARTITION BY run_id, rank, kind ORDER BY start_ns) - 1 AS turn,
+        quantile_cont(end_ns - start_ns, 0.25) OVER (PARTITION BY run_id, rank, kind) AS usual_ns,
+        end_ns - start_ns > 1.5 * usual_ns AS slow
+    FROM _steps
+    WHERE run_id NOT IN (SELECT run_id FROM run_gpus WHERE 10 * idle_ns < span_ns)
+    QUALIFY count(*) OVER (PARTITION BY run_id, rank, kind) >= 4
+)
+SELECT
+    run_id, rank, kind, turn, start_ns, end_ns, usual_ns, slow, slow AND max(CASE WHEN slow THEN turn END) OVER steps
+        < min(CASE WHEN NOT slow THEN turn END) OVER steps AS warm_up
+FROM _numbered
+WINDOW steps AS (PARTITION BY run_id, rank, kind);
 
 -- @view data_times  a row is a wait for data, on each GPU track of its process.
 -- @columns track, start_ns, end_ns
@@ -96,6 +237,7 @@ SELECT t.track, c.start_ns, c.end_ns FROM blocking_calls c JOIN gpu_tracks t USI
 --   DataParallel does to replicate its module.
 -- @columns track, run_id, rank, device
 -- @column name text               Name.
+-- @column op_name text            Operator that launched it; NULL if not known.
 -- @columns start_ns, end_ns
 CREATE VIEW dataparallel_broadcasts AS
 SELECT k.*
@@ -164,9 +306,23 @@ SELECT track, owner.pair AS pair, start_ns, end_ns
 FROM exposed_comm
 WHERE owner.part = 'waiting' AND NOT owner.one_process;
 
+-- @view blocking_times_of_ranks  a row is an interval in which others wait for a rank, in collectives or in pairs,
+--   while it does not wait itself.
+-- A rank that is late because it waits passes the blame on.
+-- @columns track
+-- @column pair bool               Whether in sends and receives.
+-- @columns start_ns, end_ns
+CREATE VIEW blocking_times_of_ranks AS
+WITH _waits AS MATERIALIZED (
+    SELECT {'track': track, 'pair': pair} AS track, call, last, start_ns, end_ns FROM call_waits
+),
+_held_up AS (
+    SELECT l.track, w.start_ns, w.end_ns FROM _waits l JOIN _waits w USING (call) WHERE l.last
+)
+SELECT track.track AS track, track.pair AS pair, start_ns, end_ns FROM intervals_subtract('_held_up', '_waits');
+
 -- @view latest_ranks  a row is the rank of a run that others waited for longest, in collectives or in pairs, while it
 --   did not wait itself.
--- A rank that is late because it waits passes the blame on.
 -- @columns run_id
 -- @column pair bool               Whether in sends and receives.
 -- @columns rank
@@ -174,25 +330,19 @@ WHERE owner.part = 'waiting' AND NOT owner.one_process;
 -- @column calls count             Calls that it took part in.
 -- @column times_last count        Calls in which it was last.
 CREATE VIEW latest_ranks AS
-WITH _waits AS MATERIALIZED (
-    SELECT {'track': track, 'pair': pair} AS track, run_id, rank, call, last, start_ns, end_ns FROM call_waits
-),
-_held_up AS (
-    SELECT l.track, w.start_ns, w.end_ns FROM _waits l JOIN _waits w USING (call) WHERE l.last
-),
-_blocked AS (
-    SELECT track, sum(end_ns - start_ns) AS ns FROM intervals_subtract('_held_up', '_waits') GROUP BY track
+WITH _blocked AS (
+    SELECT track, pair, sum(end_ns - start_ns) AS ns FROM blocking_times_of_ranks GROUP BY track, pair
 ),
 _by_track AS (
-    SELECT run_id, rank, track, any_value(track.pair) AS pair, count(*) AS calls, count(*) FILTER (last) AS times_last
-    FROM _waits
-    GROUP BY run_id, rank, track
+    SELECT run_id, rank, track, pair, count(*) AS calls, count(*) FILTER (last) AS times_last
+    FROM call_waits
+    GROUP BY run_id, rank, track, pair
 ),
 _by_rank AS (
     SELECT
         run_id, pair, rank, coalesce(sum(ns), 0)::BIGINT AS blocked_ns, sum(calls)::BIGINT AS calls,
         sum(times_last)::BIGINT AS times_last
-    FROM _by_track LEFT JOIN _blocked USING (track)
+    FROM _by_track LEFT JOIN _blocked USING (track, pair)
     GROUP BY run_id, pair, rank
 )
 SELECT *
@@ -224,14 +374,39 @@ WHERE pairs + others > 0;
 -- @column small bool              Whether it is a copy under 64 KiB between host and device.
 -- @column pageable bool           Whether it is from or to pageable memory.
 -- @column managed bool            Whether it is a page migration of managed memory.
+-- @column to_device bool          Whether it is from the host to the GPU.
 CREATE VIEW tracked_memcpys AS
 SELECT
     t.track, m.run_id, m.start_ns, m.start_ns + m.dur_ns AS end_ns, m.bytes,
     coalesce(m.kind IN ('HtoD', 'DtoH') AND m.bytes < 65536, false) AS small,
     coalesce('Pageable' IN (m.src_memory, m.dst_memory), false) AS pageable,
-    coalesce(starts_with(m.kind, 'Unified '), false) AS managed
+    coalesce(starts_with(m.kind, 'Unified '), false) AS managed, coalesce(m.kind = 'HtoD', false) AS to_device
 FROM memcpys m
 JOIN gpu_tracks t ON t.run_id = m.run_id AND t.rank = m.rank AND t.device IS NOT DISTINCT FROM m.device;
+
+-- @view first_work  a row is a rank: when its program has begun to compute, that is its first training, prefill or
+--   decode step, else its first kernel of a product or attention.
+-- @columns run_id, rank, start_ns
+CREATE VIEW first_work AS
+WITH _steps AS (
+    SELECT run_id, rank, start_ns FROM step_ranges UNION ALL SELECT run_id, rank, start_ns FROM serving_steps
+),
+_starts AS (
+    SELECT run_id, rank, 0 AS level, start_ns FROM _steps
+    UNION ALL
+    SELECT run_id, rank, 1, start_ns
+    FROM kernels JOIN kernel_names USING (run_id, name)
+    WHERE family IN ('gemm', 'convolution', 'attention')
+)
+SELECT run_id, rank, arg_min(start_ns, (level, start_ns)) AS start_ns FROM _starts GROUP BY run_id, rank;
+
+-- @view loading_copies  a row is one of ten or more copies to a GPU before its program has begun to compute: weights.
+-- @column * of tracked_memcpys
+CREATE VIEW loading_copies AS
+SELECT m.*
+FROM tracked_memcpys m JOIN gpu_tracks t USING (track, run_id) LEFT JOIN first_work f USING (run_id, rank)
+WHERE m.to_device AND m.end_ns <= coalesce(f.start_ns, t.last_ns)
+QUALIFY count(*) OVER (PARTITION BY m.track) >= 10;
 
 -- @macro run_times(t)  the time of disjoint intervals, summed over all GPUs of a run.
 -- @columns run_id
@@ -286,3 +461,44 @@ WITH _run_covered AS (
     SELECT * FROM intervals_union(t)
 )
 SELECT * FROM run_times('_run_covered');
+
+-- @macro late_times(in_pairs)  what the rank did that others of its run waited for longest, while they waited.
+-- @column * of run_times
+-- @column idle_ns ns              Time of it in which its GPU ran no kernel.
+CREATE MACRO late_times(in_pairs) AS TABLE
+WITH _late AS (
+    SELECT b.track, b.start_ns, b.end_ns
+    FROM blocking_times_of_ranks b
+    JOIN gpu_tracks t USING (track)
+    JOIN latest_ranks r ON r.run_id = t.run_id AND r.rank = t.rank AND r.pair = b.pair
+    WHERE b.pair = in_pairs
+),
+_working AS (
+    SELECT run_id, ns FROM run_time_within('_late', 'kernel_times')
+)
+SELECT l.*, l.ns - coalesce(w.ns, 0) AS idle_ns FROM run_times('_late') l LEFT JOIN _working w USING (run_id);
+
+-- @macro set_up_idle(asked)  the time in which a GPU is idle and its process does such work, per run.
+-- @column * of run_times
+-- @column calls count             Ranges and calls.
+-- @column longest_name text       Name of the longest one.
+-- @column longest_ns ns           Its length.
+CREATE MACRO set_up_idle(asked) AS TABLE
+WITH _asked_times AS (
+    SELECT track, start_ns, end_ns FROM set_up_times WHERE what = asked
+),
+_own_times AS (
+    SELECT * FROM intervals_subtract('_asked_times', 'profiler_times')
+),
+_idle AS (
+    SELECT * FROM run_time_within('_own_times', 'usual_idle')
+),
+_counts AS (
+    SELECT
+        run_id, count(*) AS calls, arg_max(name, (end_ns - start_ns, -start_ns)) AS longest_name,
+        max(end_ns - start_ns) AS longest_ns
+    FROM set_up_calls
+    WHERE what = asked
+    GROUP BY run_id
+)
+SELECT i.*, c.calls, c.longest_name, c.longest_ns FROM _idle i JOIN _counts c USING (run_id);

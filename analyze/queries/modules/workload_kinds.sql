@@ -15,8 +15,8 @@ GROUP BY ALL;
 -- @table workload_kinds  a row is a kind of workload of a run; a run may be of several kinds.
 -- @columns run_id, run_group
 -- @column turn index              Order: the first says most.
--- @column kind text               training, inference, prefill, decode, compiled, CUDA graphs, pipeline, experts, CPU only
---                                 or counters only.
+-- @column kind text               training, inference, prefill, decode, compiled, CUDA graphs, pipeline, experts,
+--                                 CPU only or counters only.
 -- @column evidence text           What shows it.
 CREATE TABLE workload_kinds AS
 WITH _on_gpu AS (
@@ -135,7 +135,9 @@ _facts AS (
         'replays: ' || calls || coalesce(printf(', %.1f %% of the kernels', 100.0 * replayed / kernels), '')
     FROM _replays LEFT JOIN _graph_work USING (run_id)
     UNION ALL
-    SELECT 7, run_id, run_group, 'pipeline', 'kernels of sends and receives: ' || pairs FROM _collectives WHERE pairs > 0
+    SELECT 7, run_id, run_group, 'pipeline', 'kernels of sends and receives: ' || pairs
+    FROM _collectives
+    WHERE pairs > 0
     UNION ALL
     SELECT
         8, run_id, g.run_group, 'experts', concat_ws(

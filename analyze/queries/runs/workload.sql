@@ -1,11 +1,12 @@
 -- What kind of workload is it?
 --
--- Decided from what was recorded; a run may be of several kinds. Training: autograd nodes, optimizer steps, or kernels of
--- a backward pass. Inference: operators of a forward pass, or kernels of a KV cache, without training; prefill and decode
--- are its steps (`serving`). Experts: all_to_alls, or kernels of a mixture of experts. What `advise` suggests follows it.
+-- Decided from what was recorded; a run may be of several kinds. Training: autograd nodes, optimizer steps, or kernels
+-- of a backward pass. Inference: operators of a forward pass, or kernels of a KV cache, without training; prefill and
+-- decode are its steps (`serving`). Experts: all_to_alls, or kernels of a mixture of experts. What `advise` suggests
+-- follows it.
 -- @column run_id id               The run.
--- @column kind text               training, inference, prefill, decode, compiled, CUDA graphs, pipeline, experts, CPU only
---                                 or counters only.
+-- @column kind text               training, inference, prefill, decode, compiled, CUDA graphs, pipeline, experts,
+--                                 CPU only or counters only.
 -- @column evidence text           What shows it.
 -- @main run_id, kind, evidence
 -- @order run_id, turn, kind
