@@ -159,10 +159,11 @@ class _Attack:
         (pickle.dumps({"segments": [], "device_traces": [_Attack()]}), "it refers to posix.mkdir"),
         (pickle.dumps({"segments": _Attack}), "it refers to test_memory_snapshot._Attack"),
         (pickle.dumps({"segments": []}), "it has no lists segments and device_traces"),
+        (pickle.dumps({"segments": _Attack.__name__})[:2] + b"]\x94\x8c\x08segments\x94a.", "it holds no dict"),
         (pickle.dumps({"segments": [], "device_traces": [[EVENTS[0]]]})[:-20], "not a memory snapshot"),
         (b"\x80\x04}\x94(\x8c\x08segmentsP1\n.", "it refers to objects outside"),
     ],
-    ids=["code", "class", "incomplete", "truncated", "persistent id"],
+    ids=["code", "class", "incomplete", "list", "truncated", "persistent id"],
 )
 def test_hostile_and_damaged_pickles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, sentence: str

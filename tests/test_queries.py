@@ -69,6 +69,7 @@ NOT_ADDED = {
     "collective-waits": "a call is one of all its ranks",
     "comm-exposed": "a call is one of all its ranks",
     "fsdp": "a call is one of all its ranks",
+    "hang": "a call is one of all its ranks",
     "moe-balance": "a destination's load is there for each source",
     "stragglers": "a call is one of all its ranks",
     "pipeline-bubbles": "a transfer is one of two ranks",

@@ -147,6 +147,13 @@ DATA_KINDS = {
             optional=True,
         ),
         DataKind(
+            "dumps of the flight recorder",
+            r"dumps of the flight recorder",
+            ("flight_records", "flight_groups"),
+            "TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_FR_BUFFER_SIZE=2000",
+            optional=True,
+        ),
+        DataKind(
             "ranges",
             r"(?:NVTX or record_function )?ranges",
             ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),

@@ -1,0 +1,47 @@
+"""Read pickles of plain values: dicts, lists, tuples, text and numbers. Pickles can run code; these cannot."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from schemas.option_declaration import LARGEST_INT64
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds plain values only."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"it refers to {module}.{name}: such a pickle could run code")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("it refers to objects outside of the file")
+
+
+def read_plain_pickle(path: Path, what: str) -> dict[str, Any]:
+    """Return the dict that a pickle holds. Raises InputError, which calls the file no `what`, for anything else."""
+    try:
+        with path.open("rb") as f:
+            found = _PlainUnpickler(f).load()
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    except MemoryError as e:
+        raise InputError(f"{path}: a {what} of {path.stat().st_size:,} bytes does not fit into memory") from e
+    # Damaged pickles raise nearly anything.
+    except Exception as e:
+        raise InputError(f"{path}: not a {what}: {str(e).rstrip('.') or type(e).__name__}") from e
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: not a {what}: it holds no dict")
+    return found
+
+
+def whole(value: object, largest: int = LARGEST_INT64) -> int | None:
+    """Return a number of the file; None for another value, and for one out of range."""
+    return value if type(value) is int and 0 <= value <= largest else None
+
+
+def text(value: object) -> str | None:
+    """Return a text of the file; None for another value."""
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
