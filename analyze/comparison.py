@@ -67,6 +67,8 @@ class Comparison:
     """The conditions of `fail_if` that hold, with their numbers."""
     unsure: tuple[str, ...] = ()
     """The conditions of `fail_if` that the runs cannot decide."""
+    repeated: bool = False
+    """Whether both sides have two runs or more."""
     warnings: tuple[str, ...] = ()
     """What was lost of the files that were read for it."""
 
@@ -146,7 +148,7 @@ def compare(
         text = _comment(sides, found, margin, failures, unsure, notes)
         with atomic_output(comment) as part:
             part.write_text(text, encoding="utf-8")
-    return Comparison(answer, tuple(notes), tuple(failures), tuple(unsure))
+    return Comparison(answer, tuple(notes), tuple(failures), tuple(unsure), sides.repeated)
 
 
 def _comment(
@@ -240,6 +242,7 @@ _RUN_COLUMNS = (
     ResultColumn("side", "text", "A or B"),
     ResultColumn("run", "text", "the run"),
     ResultColumn("value", "number", "the measure of the run"),
+    ResultColumn("of_a_pct", "%", "by how much it is more than the geometric mean of A"),
 )
 
 
@@ -265,12 +268,16 @@ def measure_rows(sides: Sides, found: Comparability, margin: float) -> list[tupl
 
 def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
     """Return a row for each measure of each run: what the verdicts are computed from."""
-    return [
-        (measure.name, measure.unit, side.label, run, value)
-        for measure in MEASURES
-        for side in sides
-        for run, value in sides.of_runs(measure, side).items()
-    ]
+    rows = []
+    for measure in MEASURES:
+        values = {side.label: sides.of_runs(measure, side) for side in sides}
+        mean = _geometric_mean(list(values["A"].values())) if values["A"] else 0.0
+        for label, of_runs in values.items():
+            rows += [
+                (measure.name, measure.unit, label, run, value, _pct(value - mean, mean))
+                for run, value in of_runs.items()
+            ]
+    return rows
 
 
 def step_rows(sides: Sides, found: Explanation, margin: float, comparable: Comparability) -> list[tuple[Any, ...]]:

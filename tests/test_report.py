@@ -187,7 +187,7 @@ def test_report_of_a_comparison(tmp_path: Path) -> None:
     specs = re.findall(r'class="spec">(.*?)</script>', (tmp_path / "a.html").read_text())
     values = [v for d in json.loads(specs[0])["data"] for v in d.get("values", ())]
     drawn = {v["name"]: v["value"] for v in values}
-    assert drawn["communication"] == pytest.approx(change / 1e6, rel=1e-5) and len(specs) == 5
+    assert drawn["communication"] == pytest.approx(change / 1e6, rel=1e-5) and len(specs) == 6
 
 
 def test_report_with_where_and_errors(tmp_path: Path) -> None:

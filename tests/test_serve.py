@@ -180,7 +180,7 @@ def test_answers_as_files(server: Server) -> None:
 
 def test_comparison_page(server: Server) -> None:
     page = server.ask(f"/compare?a={ONE}&b={DDP}").text
-    assert "A: 32; B: 16" in words(page) and len(sources(page)) == 6
+    assert "A: 32; B: 16" in words(page) and len(sources(page)) == 7
     figures = words(server.ask(sources(page)[0]).text)
     # The numbers of `summary` of both; 27.171 / 14.886 ms.
     assert "step time 14.9 ms 27.2 ms +82.5 % cannot tell" in figures

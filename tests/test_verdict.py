@@ -257,3 +257,17 @@ def test_steps_by_hand() -> None:
     assert unlike_rank(ranks[:9]) is None
     notes = step_notes("A", {"x": ranks, "y": ranks})
     assert notes == [f"A, run x: {unlike_rank(ranks)} (1 more runs like it)"]
+
+
+def test_report_draws_runs_and_intervals(tmp_path: Path) -> None:
+    a, b = side(tmp_path, "a", logs=LOGS[:2]), side(tmp_path, "b", 1.05, logs=LOGS[:2])
+    analyze.open(*a).report(tmp_path / "out.html", compare=analyze.open(*b))
+    text = (tmp_path / "out.html").read_text()
+    specs = [json.loads(s) for s in re.findall(r'class="spec">(.*?)</script>', text)]
+    drawn = [v for spec in specs for d in spec["data"] for v in d.get("values", ())]
+    assert all(title in text for title in ("How sure is the change?", "Run by run", "What explains the change"))
+    # Two runs of each side, from the geometric mean of A: 10 ms x exp(-0.003).
+    runs = sorted(v["x"] for v in drawn if v.get("name") == "step_time" and v.get("group") in ("A", "B"))
+    assert runs == pytest.approx([100 * (s * math.exp(d) - 1) for s in (1, 1.05) for d in (-0.001, 0.001)], abs=1e-3)
+    [interval] = [v for v in drawn if v.get("name") == "step_time" and v["low"] != v["high"]]
+    assert interval["group"] == "slower" and interval["low"] < 5 < interval["high"]

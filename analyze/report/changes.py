@@ -50,11 +50,13 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
     from analyze.comparison import compare
 
     level, time = declaration["level"], declaration.get("time", "gpu")
-    result = compare(before.engine, after.engine, level=level, time=time)
+    # A page shows also what is not comparable: the notes say what differs.
+    result = compare(before.engine, after.engine, level=level, time=time, naive=True)
     rows = Rows.of(result.answer)
-    if not rows.rows:
+    if not rows.rows or (declaration.get("repeated") and not result.repeated):
         return None, list(result.notes)
-    changed = [r for r in rows.rows if r[rows.at("status")] != "same"]
+    judged = not rows.has("status") or declaration.get("repeated")
+    changed = [r for r in rows.rows if judged or r[rows.at("status")] != "same"]
     words = ["analyze", "compare", *before.paths, *after.paths, "--level", level]
     words += ["--time", time] if time != "gpu" else []
     for side, report in (("a", before), ("b", after)):

@@ -326,6 +326,7 @@ class Site:
                 places = [
                     Placeholder.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
                     for n, c in enumerate(declared_changes())
+                    if not c.get("repeated")  # one run each
                 ]
                 both = Placeholder.at("/compare", [("a", a), ("b", b)], "figures", "The main figures")
             view.sections = [Chapter("figures", "", [both]), Chapter("changes", "What changed", places)]
