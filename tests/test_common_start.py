@@ -181,7 +181,7 @@ def test_late_rank_is_late_by_what_it_sleeps() -> None:
     assert all(20e6 < r["avg_wait_ns"] < 25e6 for r in rows[:3]) and rows[1]["excluded_ns"] > 40e6
 
 
-def test_one_gap_that_dominates_is_no_advice(tmp_path: Path) -> None:
+def test_one_gap_that_dominates_is_a_finding_of_its_own(tmp_path: Path) -> None:
     # In each of three steps nothing is queued for 30 us; in the second for 10030 us.
     events: Events = []
     for n, (at, late) in enumerate([(0, 0), (100, 10_000), (10_200, 0)]):
@@ -194,3 +194,6 @@ def test_one_gap_that_dominates_is_no_advice(tmp_path: Path) -> None:
         path = write_trace(tmp_path / f"{count}.json", [*events, *steps[:count]])
         found = {r["finding"]: r for r in analyze.open(path).advise(min_pct=0).dicts()}
         assert found["host-wait"]["saving_ns"] == saving
+        # From 140 to 10170.
+        assert ("lone-gap" in found) == (count == 3)
+        assert count < 3 or found["lone-gap"]["saving_ns"] == 10_030_000

@@ -140,7 +140,7 @@ def test_port_in_use_is_one_sentence(port: None) -> None:
         (["--open", "--at", "gap:999999"], "--at gap:999999: no such gap; `analyze query gaps` has rows 1 to "),
         (
             ["--open", "--at", "noon"],
-            "--at noon: expected gap:N, a time in ms, or a finding of advise: blocking-calls, ",
+            "--at noon: expected gap:N, a time in ms, or a finding of advise: autotuning, ",
         ),
         (["--open", "--at", "nan"], "--at nan: expected gap:N"),
         (["--open", "--at", "dataparallel"], "--at dataparallel: not a finding of this recording"),
@@ -217,8 +217,8 @@ def test_every_finding_has_a_command_to_open_it() -> None:
 def test_suggested_command_is_shell_quoted() -> None:
     hostile = "it's $(touch x) \"; touch x"
     file = io.StringIO()
-    advice = [Advice(hostile, "tf32", "t", 1, 1, 1.0, None, "e", "q", "try", 0, 0, None, None, None, None, 0, 1)]
-    advise.write_text(advice, file, chosen=True)
+    row = ("t", 1, 1, 1.0, "measured", None, "e", "q", "try", None, 0, 0, None, None, None, None, 0, 1)
+    advise.write_text([Advice(hostile, "tf32", *row)], file, chosen=True)
     line = next(line for line in file.getvalue().splitlines() if "look:" in line)
     quoted = hostile.replace("'", "''")
     words = ["analyze", "trace", "PATH", "--open", "--at", "tf32", "--where", f"run_id = '{quoted}'"]
