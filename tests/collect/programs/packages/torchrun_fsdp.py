@@ -1,6 +1,6 @@
 # /// script
 # requires-python = ">=3.11"
-# dependencies = ["torch"]
+# dependencies = ["numpy", "torch"]
 # ///
 """torchrun starts two ranks that train with FSDP, and save a distributed checkpoint."""
 

@@ -30,6 +30,7 @@ model.train(
     epochs=2,
     imgsz=64,
     batch=4,
+    nbs=4,
     device="cpu",
     workers=0,
     project=folder.name,
