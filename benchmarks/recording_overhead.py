@@ -1,7 +1,9 @@
 """How much longer do steps take while they are recorded? `python recording_overhead.py FOLDER [PROGRAM ...]`.
 
 Runs each program plain and under `collect run` with its defaults. Prints medians, and with --repeat the least and
-greatest ratios. Needs a GPU, and two for DDP. A program prints its own median step time, by CUDA events.
+greatest ratios. Needs a GPU, and two for DDP, FSDP2 and trainer_2gpu; trainer needs transformers and accelerate. A
+program prints its own median step time, by CUDA events. `--program fsdp2` and the like run on a machine without a GPU,
+too, small and by the host's clock: to try them.
 """
 
 from __future__ import annotations
@@ -31,25 +33,51 @@ class Steps:
         self.steps, self.skipped = steps, skipped
 
     def __iter__(self) -> Iterator[int]:
+        self.begin()
+        for step in range(self.steps):
+            self.next()
+            yield step
+        self.end()
+
+    def begin(self) -> None:
+        """Begin to count."""
+        self._marks: list[Any] = []
+
+    def next(self) -> None:
+        """Mark the begin of a step."""
         import torch
 
-        events = []
-        for step in range(self.steps):
-            events.append(torch.cuda.Event(enable_timing=True))
-            events[-1].record()
-            yield step
-        torch.cuda.synchronize()
-        pairs = zip(events[self.skipped :], events[self.skipped + 1 :], strict=False)
-        median = statistics.median(a.elapsed_time(b) for a, b in pairs)
+        if torch.cuda.is_available():
+            self._marks.append(torch.cuda.Event(enable_timing=True))
+            self._marks[-1].record()
+        else:
+            self._marks.append(time.perf_counter())
+
+    def end(self) -> None:
+        """Print the median time of a step."""
+        import torch
+
+        pairs = list(zip(self._marks[self.skipped :], self._marks[self.skipped + 1 :], strict=False))
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            median = statistics.median(a.elapsed_time(b) for a, b in pairs)
+        else:
+            median = 1000 * statistics.median(b - a for a, b in pairs)
         if os.environ.get("RANK", "0") == "0":
             print(f"median step: {median:.3f} ms", flush=True)
+
+
+def _device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _transformer(blocks: int, width: int) -> Any:
     from torch import nn
 
     layers = [nn.TransformerEncoderLayer(width, 16, 4 * width, batch_first=True, dropout=0.0) for _ in range(blocks)]
-    return nn.Sequential(*layers).cuda()
+    return nn.Sequential(*layers).to(_device())
 
 
 def _train_ddp(sleep_s: float) -> None:
@@ -80,6 +108,68 @@ def ddp() -> None:
 def late_rank() -> None:
     """The same; rank 1 sleeps 5 ms in each step."""
     _train_ddp(0.005)
+
+
+def fsdp2() -> None:
+    """FSDP2, 6 transformer blocks in bf16, 2 GPUs."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    device = _device()
+    dist.init_process_group("nccl" if device == "cuda" else "gloo")
+    if device == "cuda":
+        torch.cuda.set_device(dist.get_rank())
+    width = 1024 if device == "cuda" else 64
+    model = _transformer(6, width)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    for block in model:
+        fully_shard(block, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(8, width // 4, width, device=device)
+    for _ in Steps():
+        model(batch).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    dist.destroy_process_group()
+
+
+def trainer() -> None:
+    """Trainer of transformers, Llama of 117 M, bf16, batch 8 x 512."""
+    import tempfile
+
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
+
+    on_gpu = _device() == "cuda"
+    width, layers, length = (768, 12, 512) if on_gpu else (32, 2, 16)
+    config = LlamaConfig(
+        vocab_size=16_384, hidden_size=width, intermediate_size=3 * width, num_hidden_layers=layers,
+        num_attention_heads=width // 16 if width < 64 else width // 64, use_cache=False,
+    )  # fmt: skip
+    steps = Steps()
+    steps.begin()
+
+    class Times(TrainerCallback):
+        """Marks the steps."""
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            steps.next()
+
+    data = [{"input_ids": ids, "labels": ids} for ids in torch.randint(0, 16_384, (1024, length))]
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, per_device_train_batch_size=8, max_steps=STEPS, save_strategy="no", report_to="none",
+            bf16=on_gpu, use_cpu=not on_gpu, logging_steps=STEPS,
+        )  # fmt: skip
+        Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Times()]).train()
+    steps.end()
+
+
+def trainer_2gpu() -> None:
+    """The same under torchrun, on 2 GPUs."""
+    trainer()
 
 
 def resnet50() -> None:
@@ -166,15 +256,18 @@ def data_bound() -> None:
 
 
 PROGRAMS: dict[str, Callable[[], None]] = {
-    f.__name__: f for f in (ddp, late_rank, resnet50, generate, cuda_graph, host_bound, data_bound)
-}
+    f.__name__: f
+    for f in (
+        ddp, late_rank, fsdp2, trainer, trainer_2gpu, resnet50, generate, cuda_graph, host_bound, data_bound,
+    )
+}  # fmt: skip
 OPTIONS = {"generate": ["--profiler", "gpu,torch"], "cuda_graph": ["--step-function", "__main__:graph_step"]}
 """Options of `collect run`, where a program needs some."""
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 def _command(name: str) -> list[str]:
-    launcher = LAUNCHER if name in ("ddp", "late_rank") else []
+    launcher = LAUNCHER if name in ("ddp", "late_rank", "fsdp2", "trainer_2gpu") else []
     return [sys.executable, *launcher, str(Path(__file__).resolve()), "--program", name]
 
 
