@@ -22,6 +22,7 @@
 -- @use intervals, run_zeros, work_places
 -- @by device, stream
 -- @needs kernels
+-- @pass gpu
 -- @plot bars y=name x=dur_ns color=family top=20
 -- @drill name kernel-pace kernel={name}
 WITH least AS (
