@@ -105,6 +105,13 @@ def test_experts() -> None:
     assert both == pytest.approx(1e3 * sent / 4, rel=0.001)
 
 
+def test_tensor_parallelism() -> None:
+    # fsdp_tp.py --tp 2: most of the exposed transfer is the all_reduces of the pairs, not of gradients.
+    row = first(SAMPLES / "fsdp-tp-4gpu")
+    assert row["finding"] == "exposed-communication" and "most of the transfer is all_reduce" in row["evidence"]
+    assert row["try"].startswith("overlap it with products")
+
+
 def test_counters_only(tmp_path: Path) -> None:
     # `f` moves 1,000,000 B in 10 us, 100 GB/s of a peak of 1000 B per cycle at 1 GHz: 10 %. It could save 90 %.
     # `g` moves 8,000,000 B, 80 %: of its 10 us half. Registers limit the blocks on an SM; they fill a fifth of the GPU.

@@ -7,6 +7,8 @@
 -- collectives; bf16 gradients.
 -- Try for sharded: gather and reduce earlier: FSDP prefetch (set_modules_to_forward_prefetch,
 -- set_modules_to_backward_prefetch), larger units, sharding over fewer ranks; more work per gathered byte.
+-- Try for tensor parallelism: overlap it with products (asynchronous tensor parallelism), sequence parallelism, fewer
+-- ranks per group and only within a host; larger batches, bf16 activations.
 -- Try for all_to_all: overlap the exchange of tokens with work that does not need it (shared experts, another
 -- micro-batch); fewer and larger exchanges, fewer ranks per group of experts, bf16 or fp8 tokens.
 -- Try for send_recv: overlap sends and receives with the next micro-batch (isend and irecv, an interleaved schedule);
@@ -32,13 +34,15 @@ theirs AS (
 own AS (
     SELECT * FROM run_time_outside('exposed', 'others')
 ),
--- The collective with most of it.
+-- The collective with most of it, in groups of one dimension.
 most AS (
-    SELECT run_id, owner.collective AS collective, sum(end_ns - start_ns) AS ns
+    SELECT run_id, owner.collective AS collective, owner.dimension AS dimension, sum(end_ns - start_ns) AS ns
     FROM exposed_comm JOIN gpu_tracks USING (track)
     WHERE owner.part <> 'waiting' AND NOT owner.one_process
-    GROUP BY run_id, owner.collective
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, owner.collective) = 1
+    GROUP BY run_id, owner.collective, owner.dimension
+    QUALIFY row_number() OVER (
+        PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, owner.collective, owner.dimension
+    ) = 1
 )
 SELECT
     run_group, run_id, o.ns / gpus AS saving_ns,
@@ -48,6 +52,7 @@ SELECT
         || coalesce(w.note, '') AS evidence,
     o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, o.source,
     CASE
+        WHEN m.dimension = 'tp' THEN 'tensor parallelism'
         WHEN m.collective IN ('all_gather', 'reduce_scatter') THEN 'sharded'
         WHEN m.collective IN ('all_to_all', 'send_recv') THEN m.collective
     END AS situation
