@@ -8,10 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_files import ResultColumn, find
 from analyze.query.selection import Selection
 from analyze.render import inline
 from analyze.shell import command
+from analyze.summary import Measure, measures, percent
 from schemas.urls import as_given
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _LAUNCHING = {"operators", "operators with input shapes"}
 """What a GPU-only block takes from its full block."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """Queries that are suggested first, if their data is there."""
+_EMPTY = "these have no rows"
 _RECORDED = "how to record what is missing"
 _COSTS = """
 SELECT
@@ -65,6 +67,8 @@ class Run(NamedTuple):
     """Names of `data_needs.DATA_KINDS`."""
     kinds: str | None = None
     """Its kinds of workload; None where nothing shows them."""
+    figures: str = ""
+    """The figures of `summary` in words; empty if none is known, or of many runs."""
     cost: str | None = None
     """How much longer a recorded step is than an undisturbed one, in words; None where not both were timed."""
 
@@ -76,10 +80,14 @@ class Info(NamedTuple):
     answered: list[Query]
     unanswered: list[tuple[Query, Needs]]
     """Queries that cannot be answered, with what is missing."""
+    empty: list[Query]
+    """Queries without rows: what they need was recorded, but the program did not do what they are about."""
 
     def _repr_html_(self) -> str:
         groups = ((group, ", ".join(names)) for group, names in _by_group(self).items())
         shown: list[tuple[str, Iterable[tuple[str, str]]]] = [(f"{_of_all(self)} queries can be answered:", groups)]
+        if self.empty:
+            shown += [(f"{_EMPTY}:", _conditions(self).items())]
         if self.unanswered:
             shown += [("these cannot be answered:", _by_lack(self).items()), (f"{_RECORDED}:", _recorded_by(self))]
         said = [part for title, pairs in shown for part in (inline.element("p", title), inline.pairs(pairs))]
@@ -87,8 +95,9 @@ class Info(NamedTuple):
 
 
 def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Path] = ()) -> Info:
-    """Look into stores: at the names of tables and a few columns, without asking the queries. Raises InputError.
+    """Look into stores: at the names of tables, a few columns, and the main figures of few runs. Raises InputError.
 
+    Only queries that may have no rows (@rows) are asked, for one row.
     `folders`: further folders of query files.
     """
     from analyze.query.data_needs import holdings, needs_of
@@ -99,15 +108,17 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
     held = holdings(engine)
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
     # One of several passes of a workload answers a query.
-    runs = {p: Engine(stores, replace(selection, prefer=p)).run_ids for p in {q.prefer for q in queries}}
-    answered, unanswered = [], []
+    engines = {p: Engine(stores, replace(selection, prefer=p)) for p in {q.prefer for q in queries}}
+    answered, unanswered, empty = [], [], []
     for query in queries:
-        lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in runs[query.prefer])))
+        lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in engines[query.prefer].run_ids)))
         if lacking.groups:
             unanswered.append((query, lacking))
+        elif query.rows_if and not engines[query.prefer].query(query, limit=1).rows():
+            empty.append(query)
         else:
             answered.append(query)
-    return Info(_runs(engine, held), answered, unanswered)
+    return Info(_runs(engine, held), answered, unanswered, empty)
 
 
 def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
@@ -119,10 +130,17 @@ def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     ids = [str(r["run_id"]) for r in rows]
     # What launched the work of a GPU-only block is in its full block.
     own = [held[i] - (_LAUNCHING if r["profiler"] == "gpu" else set()) for i, r in zip(ids, rows, strict=True)]
+    summaries = engine.query(find("summary")).dicts() if len(ids) <= _FEW else []
+    figures = {r["run_id"]: "; ".join(map(_in_words, measures(r))) for r in summaries}
     return [
-        Run(i, r, steps.get(i, r["steps"]), h, kinds.get(i), costs.get(i))
+        Run(i, r, steps.get(i, r["steps"]), h, kinds.get(i), figures.get(i, ""), costs.get(i))
         for i, r, h in zip(ids, rows, own, strict=True)
     ]
+
+
+def _in_words(measure: Measure) -> str:
+    shares = ", ".join(f"{name} {percent(share)}" for name, share in measure.parts)
+    return f"{measure.name} {measure.text} ({shares or measure.detail})"
 
 
 def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
@@ -138,6 +156,10 @@ def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
     yield f"{_of_all(info)} queries can be answered:"
     for group, names in _by_group(info).items():
         yield from _indented(group, ", ".join(names), room)
+    if info.empty:
+        yield f"{_EMPTY}:"
+        for name, condition in _conditions(info).items():
+            yield from _indented("", f"{name}: {condition}", room)
     if info.unanswered:
         yield "these cannot be answered:"
         for lacking, queries in _by_lack(info).items():
@@ -152,7 +174,7 @@ def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
 
 
 def _of_all(info: Info) -> str:
-    return f"{len(info.answered)} of {len(info.answered) + len(info.unanswered)}"
+    return f"{len(info.answered)} of {len(info.answered) + len(info.empty) + len(info.unanswered)}"
 
 
 def _by_group(info: Info) -> dict[str, list[str]]:
@@ -161,6 +183,11 @@ def _by_group(info: Info) -> dict[str, list[str]]:
     for query in info.answered:
         groups.setdefault(query.group, []).append(query.name)
     return groups
+
+
+def _conditions(info: Info) -> dict[str, str]:
+    """What is not true of the recordings, by the queries that need it."""
+    return {query.name: f"only if {query.rows_if}" for query in info.empty}
 
 
 def _by_lack(info: Info) -> dict[str, str]:
@@ -206,6 +233,8 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
     yield "read as", ", ".join(_read_as(run))
     if run.kinds:
         yield "workload", run.kinds
+    if run.figures:
+        yield "figures", run.figures
     if run.cost:
         yield "overhead", run.cost
     yield "holds", ", ".join(name for name in DATA_KINDS if name in run.held) or "nothing that a query needs"

@@ -49,7 +49,10 @@ class Queries:
     def __call__(self) -> Answer:
         """List the queries: a row for each, with its parameters and what these recordings lack for it."""
         info = self._traces.info()
-        all_of_them = [*((query, "") for query in info.answered), *((q, needs.words) for q, needs in info.unanswered)]
+        all_of_them = [
+            *((query, "") for query in info.answered), *((q, needs.words) for q, needs in info.unanswered),
+            *((query, f"rows only if {query.rows_if}") for query in info.empty),
+        ]  # fmt: skip
         rows = [
             (q.name, q.group, q.question, q.defaults, lacking)
             for q, lacking in sorted(all_of_them, key=lambda found: (found[0].group, found[0].name))

@@ -26,12 +26,6 @@ from tests.nvprof_tables import BANNER, GPU_TRACE, SUMMARY
 ONE = SAMPLES / "resnet18-1gpu"
 NAMES = sorted(folder.name for folder in SAMPLES.iterdir() if folder.is_dir())
 
-CONDITIONS = {
-    "memcpy-sync", "recompute", "frequent-sequences", "phases", "serving", "fsdp", "flops-by-op", "op-roofline",
-    "workload",
-}  # fmt: skip
-"""Queries whose need is more than that a thing is there (copies that block, checkpointing, ...)."""
-
 WORK = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
 CALLS = {"cuda_runtime", "cuda_driver"}
 PARTS: list[tuple[str, str, Callable[[dict[str, Any]], bool]]] = [
@@ -131,8 +125,8 @@ def test_info_of_an_nvprof_log(tables: str, tmp_path: Path) -> None:
 
 
 def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:
-    wrong = [f"{q.name} has none" for q in info.answered if q.needs and q.name not in CONDITIONS and not rows(q)]
-    wrong += [f"{q.name} has some" for q, _ in info.unanswered if rows(q)]
+    wrong = [f"{q.name} has none" for q in info.answered if q.needs and not rows(q)]
+    wrong += [f"{q.name} has some" for q in [*(q for q, _ in info.unanswered), *info.empty] if rows(q)]
     assert wrong == []
 
 

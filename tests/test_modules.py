@@ -247,6 +247,7 @@ HEADER = (
     "by",
     "answer",
     "needs",
+    "rows",
     "pass",
     "full",
     "disturbed",

@@ -65,7 +65,7 @@ LONGEST = 300
 
 _ENDINGS = ("_flops_per_s", "_per_s", "_flops", "_bytes", "_pct", "_ns", "_s")
 _WORDS = {"comm": "communication", "memcpy": "copies", "avg": "mean", "wait": "waiting", "gpu": "GPU", "cpu": "CPU",
-          "gpus": "GPUs"}  # fmt: skip
+          "gpus": "GPUs", "mfu": "MFU", "hfu": "HFU"}  # fmt: skip
 _NAMES = {
     "run_id": "run", "a_ns": "time in A", "b_ns": "time in B", "change_ns": "change", "total_ns": "total time",
     "gpu_ns": "GPU time", "cpu_ns": "CPU time", "dur_ns": "time", "span_ns": "span",

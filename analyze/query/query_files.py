@@ -13,6 +13,7 @@ A file begins with comment lines, the rest is one SELECT::
     -- @answer in_steps breakdown window=step   The answer of another built-in query, read as a table in_steps.
     -- @by device, stream                Columns of GPU work that `--by` and `--where` may name: all rows are of it.
     -- @needs kernels that NCCL ran       What a recording must have; shown if there are no rows.
+    -- @rows if NCCL was slow             Besides @needs, what must be true; without it the answer has no rows.
     -- @pass gpu                          The pass to query if there are several (default: torch); `all`: each. `gpu`
     --                                    for questions about time.
     -- @full launch calls                 What a GPU-only block lacks, if the answer has times and is of the full block.
@@ -55,7 +56,7 @@ LONGEST = 4 << 20
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|pass|full|disturbed|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|rows|pass|full|disturbed|plot|drill)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _ANSWER = re.compile(r"(\w+)\s+([\w-]+)((?:\s+\w+=\S+)*)")
@@ -191,6 +192,8 @@ class Query:
     gpu_columns: tuple[str, ...] = ()
     """Columns of GPU work that `--by` and `--where` may name."""
     needs: str = ""
+    rows_if: str = ""
+    """What must be true besides `needs`; empty if a recording with what it needs has rows."""
     prefer: str | None = None
     """The profiler whose pass answers it best, or all."""
     disturbed: str = ""
@@ -287,7 +290,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             break
         head.append(line[2:].removeprefix(" ").rstrip())
     prose, params, columns, needs, plot = [], [], list(columns), "", ""
-    prefer, full, disturbed = None, "", ""
+    prefer, full, disturbed, rows_if = None, "", "", ""
     uses: tuple[str, ...] = ()
     gpu_columns: tuple[str, ...] = ()
     main: tuple[str, ...] = ()
@@ -301,6 +304,8 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
             order = tag.group(2)
         elif tag.group(1) == "needs":
             needs = tag.group(2)
+        elif tag.group(1) == "rows" and tag.group(2).startswith("if "):
+            rows_if = tag.group(2).removeprefix("if ")
         elif tag.group(1) == "plot":
             plot = tag.group(2)
         elif tag.group(1) == "full":
@@ -347,6 +352,7 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         uses=uses,
         gpu_columns=gpu_columns,
         needs=needs,
+        rows_if=rows_if,
         prefer=prefer,
         full=full,
         disturbed=disturbed,

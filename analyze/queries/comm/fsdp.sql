@@ -36,6 +36,7 @@
 -- @order run_id, rank, start_ns, place, pass DESC, collective
 -- @use exposed_comm, fsdp, gpu_timeline, run_zeros, steps
 -- @needs communication kernels that FSDP launched, its ranges and the calls that launched them
+-- @rows if FSDP launched collectives
 -- @full ranges and launch calls
 -- @plot bars y=run_id,rank,step,module,pass,collective x=transfer_ns,waiting_ns,unknown_ns top=64 per=step
 WITH exposed AS (

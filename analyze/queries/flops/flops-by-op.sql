@@ -18,6 +18,7 @@
 -- @order flops DESC, name
 -- @use arithmetic, launches, op_flops
 -- @needs operators with input shapes (record_shapes=True)
+-- @rows if an operator has a FLOP formula
 -- @drill name op-roofline name={name}
 WITH counted AS (
     SELECT run_id, rank, signature, count(*) AS calls

@@ -21,6 +21,7 @@
 -- @order gpu_ns DESC, rule, name, kind, src_memory, dst_memory
 -- @use api_roles, launches
 -- @needs memcpys that block the CPU
+-- @rows if a memcpy blocks the CPU
 -- @full CUDA calls
 WITH judged AS (
     SELECT

@@ -19,6 +19,7 @@
 -- @order gpu_ns DESC, operator, sequence
 -- @use arithmetic, intervals, launches
 -- @needs GPU work that operators launched, two pieces or more, and min_count times
+-- @rows if a sequence is found min_count times
 -- @pass gpu
 WITH chosen_ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns

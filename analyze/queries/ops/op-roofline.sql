@@ -30,6 +30,7 @@
 -- @order busy_ns DESC, name, shapes
 -- @use gpu_timeline, intervals, op_bytes, op_flops, peaks
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
+-- @rows if operators with input shapes launched kernels
 -- @pass gpu
 WITH owned AS MATERIALIZED (
     SELECT

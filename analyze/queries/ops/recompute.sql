@@ -19,6 +19,7 @@
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
 -- @use arithmetic, recomputed
 -- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
+-- @rows if the backward pass runs operators of the forward pass again
 -- @full operators
 WITH all_work AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL

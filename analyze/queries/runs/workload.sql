@@ -12,5 +12,6 @@
 -- @order run_id, turn, kind
 -- @use workload_kinds
 -- @needs runs that show what they are of
+-- @rows if something shows the kind of a workload
 -- @pass all
 SELECT run_group, run_id, kind, evidence, turn FROM workload_kinds

@@ -22,6 +22,7 @@
 -- @order phase = '(outside)', min_start_ns, phase
 -- @use arithmetic, phases
 -- @needs ranges (named like the collector's phases, or torch's own), or a backward pass (autograd's nodes)
+-- @rows if ranges or the backward pass name a phase
 -- @full ranges
 -- @plot bars y=phase x=gpu_ns label=gpu_time_pct per=step,gpu
 -- @drill phase kernel-by-phase phase={phase}

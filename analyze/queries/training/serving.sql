@@ -31,6 +31,7 @@
 -- @order run_id, rank, step, time_ns DESC, kind
 -- @use arithmetic, intervals, serving_steps
 -- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
+-- @rows if there are steps of inference
 -- @full ranges and launch calls
 -- @plot bars y=run_id,rank,kind,step x=busy_ns,idle_ns
 WITH steps AS (
