@@ -87,6 +87,7 @@ STEP_TIME = Measure("step_time", "ms", "", scale=1e-6, more="slower", less="fast
 MEASURES = (
     STEP_TIME,
     Measure("throughput", "images/s", "images_per_s", more="faster", less="slower"),
+    Measure("mfu", "%", "mfu_pct", "undisturbed_mfu_pct"),
     Measure("gpu_busy", "%", "idle_pct", "undisturbed_idle_pct", less_than=100),
     Measure("exposed_comm", "%", "exposed_comm_pct"),
     Measure("idle", "%", "idle_pct", "undisturbed_idle_pct"),
