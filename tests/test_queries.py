@@ -79,12 +79,12 @@ NOT_ADDED = {
     "slowest-kernels": "the longest of each group",
     "frequent-sequences": "those of each group that are found often enough",
     "runs": "a run's ranks are its own",
+    "step-parts": "means over the steps of all GPUs",
     "summary": "means of a run",
     "useful-flops": "a run of Nsight Compute is compared with a torch run of its own group only",
 }
 """Queries whose rows do not add up over groups of ranks or runs, and why."""
 NO_SUMS = {
-    "step-parts": "means over steps",
     "rank-skew": "least, middle and most of the ranks",
     "roofs": "rates of a GPU",
     "health": "facts",
