@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from analyze.derive.interval_nesting import Ints, by_number, dense
+from analyze.derive.numpy_columns import values_at
 
 
 def number_paths(parent: Ints, depth: Ints, label: Ints) -> Ints:
@@ -31,7 +32,7 @@ def number_paths(parent: Ints, depth: Ints, label: Ints) -> Ints:
         above.append(np.full(len(known), -1) if root else known // labels)
         made.append(made[-1] + len(known))
     at = _in_pre_order(np.concatenate([np.empty(0, np.int64), *above]), made)
-    return np.append(at, -1)[of]
+    return values_at(at, of, missing=-1)
 
 
 def _in_pre_order(parent: Ints, made: list[int]) -> Ints:

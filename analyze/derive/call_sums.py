@@ -14,7 +14,7 @@ import numpy.typing as npt
 from analyze.derive.call_paths import number_paths
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, firsts, last_below, nest, pairs, self_times
-from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts, values_at
 from analyze.derive.threads import OpenIntervals
 from schemas.table_declaration import declare_table
 
@@ -111,7 +111,7 @@ def _sums_by_path(tree: str, calls: Calls, names: pa.Array, backward: pa.Table) 
     n = int(calls.path.max(initial=-1)) + 1
     one = np.zeros(n, np.int64)  # a call of each path
     one[calls.path] = np.arange(len(calls.path))
-    parent, depth = np.append(calls.path, -1)[calls.parent[one]], calls.depth[one]
+    parent, depth = values_at(calls.path, calls.parent[one], missing=-1), calls.depth[one]
     first = np.full(n, np.iinfo(np.int64).max)
     np.minimum.at(first, calls.path, calls.start)
     last = last_below(parent, depth)
@@ -194,7 +194,7 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
         _, place, forward_place, group, n = found
         one = np.zeros(n, np.int64)
         one[group] = np.arange(len(group))
-        path, forward_path = (np.append(calls.path, NULL)[p[one]] for p in (place, forward_place))
+        path, forward_path = (values_at(calls.path, p[one]) for p in (place, forward_place))
         first, last = np.full(n, np.iinfo(np.int64).max), np.full(n, NULL)
         np.minimum.at(first, group, start)
         np.maximum.at(last, group, start)

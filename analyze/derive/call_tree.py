@@ -17,7 +17,7 @@ from analyze.derive.call_paths import number_paths
 from analyze.derive.event_names import are_async, without_step_numbers
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts, in_order, last_below, nest, pairs, self_times
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts, values_at
 from schemas.table_declaration import CPU, INTERVAL, declare_table
 
 if TYPE_CHECKING:
@@ -88,9 +88,9 @@ def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
     for name, values in (("parent", none[parent]), ("depth", depth), ("self_ns", self_ns), ("path", path)):
         of_all[name][inner] = values
     of_all["parent"][leaf] = none[inside]
-    of_all["depth"][leaf] = np.append(depth, -1)[inside] + 1
+    of_all["depth"][leaf] = values_at(depth, inside, missing=-1) + 1
     of_all["self_ns"][leaf] = events.dur[leaf]
-    of_all["path"][leaf] = np.append(path, -1)[inside]
+    of_all["path"][leaf] = values_at(path, inside, missing=-1)
     of_all["last_node"] = last_below(of_all["parent"], of_all["depth"])
     return pa.table(
         {

@@ -15,7 +15,7 @@ from analyze.derive.event_names import RANGES, are_async
 from analyze.derive.gpu_work import ROWS
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order
-from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts, values_at
 from analyze.derive.path_graph import (
     COMMUNICATION,
     COPY,
@@ -227,7 +227,7 @@ def _work(gpu_work: GpuWork, calls: Calls) -> Work:
         rows = np.flatnonzero(tid == number)
         starts = np.append(np.sort(calls.start[waits[calls.tid[waits] == number]]), NULL)
         waited[rows] = starts[np.searchsorted(starts[:-1], launch[rows], "right") - 1]
-    may_wait = (waited != NULL) & (waited >= np.append(launch, NULL)[before_on_stream(stream)])
+    may_wait = (waited != NULL) & (waited >= values_at(launch, before_on_stream(stream)))
     launch_end = np.where((launch == NULL) | (launch_dur == NULL), NULL, launch + launch_dur)
     return Work(stream, gpu_work.start, gpu_work.end, tid, launch, launch_end, may_wait)
 
@@ -245,9 +245,9 @@ def _syncs(work: Work, correlation: Ints, calls: Calls, blocks: Ints) -> tuple[S
     by_id = np.argsort(correlation, kind="stable")
     place = np.searchsorted(correlation[by_id], calls.correlation[blocks[copies]], "right") - 1
     own = np.append(by_id, NONE)[place]
-    linked = np.append(correlation, NULL)[own] == calls.correlation[blocks[copies]]
-    awaited[copies] = np.where(linked & (np.append(work.launch_start, NULL)[own] != NULL), own, NONE)
-    done = np.append(work.end, NULL)[awaited]
+    linked = values_at(correlation, own) == calls.correlation[blocks[copies]]
+    awaited[copies] = np.where(linked & (values_at(work.launch_start, own) != NULL), own, NONE)
+    done = values_at(work.end, awaited)
     waited = np.flatnonzero((start < done) & (done <= end))
     waited = waited[np.lexsort((start[waited], end[waited]))]
     return Syncs(calls.tid[blocks[waited]], end[waited], awaited[waited]), calls.name[blocks[waited]]
@@ -356,7 +356,7 @@ def _table(gpu_work: GpuWork, turns: Ints, counts: Sequence[int], pieces: Pieces
     of = np.where(on_gpu, item, NONE)
     kind = np.where(kind == KERNEL, np.append(gpu_work.kind, KERNEL)[of], kind)
     places = (("device", pa.int32()), ("stream", None), ("correlation", None), ("op", None))
-    device, stream, correlation, op = (nullable(np.append(getattr(gpu_work, c), NULL)[of], t) for c, t in places)
+    device, stream, correlation, op = (nullable(values_at(getattr(gpu_work, c), of), t) for c, t in places)
     return pa.table(
         {
             "turn": nullable(turns, pa.int32()),

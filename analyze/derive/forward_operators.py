@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
 from analyze.derive.threads import distinct, find
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class ForwardOperators:
             of_thread = np.flatnonzero(self._node_tid == thread)
             rows = np.flatnonzero((tid == thread) & (start != NULL))
             found = find(self._node_start[of_thread], start[rows])
-            place[rows] = np.append(of_thread, -1)[found]
+            place[rows] = values_at(of_thread, found, missing=-1)
         return {"forward_tid": nullable(self._tid[place]), "forward_start_ns": nullable(self._start[place])}
 
 
@@ -66,7 +66,7 @@ def _last_before(sequence: Ints, start: Ints, nodes: Ints, makers: Ints) -> Ints
     of_node: Mask = np.arange(len(rows)) >= len(makers)
     order = np.lexsort((of_node, start[rows], sequence[rows]))
     last = np.maximum.accumulate(np.where(of_node[order], -1, np.arange(len(rows))))
-    maker = np.append(rows[order], -1)[last]
+    maker = values_at(rows[order], last, missing=-1)
     maker[(maker >= 0) & (sequence[maker] != sequence[rows[order]])] = -1
     found = np.empty(len(rows), np.int64)
     found[order] = maker

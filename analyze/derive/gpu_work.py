@@ -8,7 +8,7 @@ correlation id, by External id, or by thread and time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.forward_operators import ForwardOperators
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts, values_at
 from analyze.derive.phases import PhaseAt
 from analyze.derive.sized_calls import calls_at
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
@@ -182,7 +182,7 @@ def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
     if not call_ops.num_rows:
         return op_id
     place = np.where(ids == NULL, -1, find(ints(call_ops, "correlation_id"), ids))
-    return np.where(place >= 0, _at(ints(call_ops, "op_id"), place), op_id)
+    return np.where(place >= 0, values_at(ints(call_ops, "op_id"), place), op_id)
 
 
 def _has_none(op_id: Ints) -> Mask:
@@ -268,7 +268,7 @@ def call_ops(tables: Mapping[str, pa.Table]) -> pa.Table:
     events = _together([_NO_EVENTS, *(part.take(part.op_id > 0) for part in read_events(tables)[0])])
     events = events.take(np.argsort(events.op_id, kind="stable"))
     inside = OpenIntervals(events.tid, events.start, events.end).at(launching.tid, launching.start)
-    found = _at(events.op_id, _at(inside, find(launching.id, wanted), -1))
+    found = values_at(events.op_id, values_at(inside, find(launching.id, wanted), -1))
     return pa.table({"correlation_id": wanted, "op_id": nullable(found)})
 
 
@@ -359,7 +359,7 @@ class _Operators:
         keys = find(numbers, known.op_id) * len(threads) + find(threads, known.tid)
         thread = find(threads, tid)
         place = find(keys, np.where(thread >= 0, find(numbers, op_id) * len(threads) + thread, -1))
-        return np.where(call_start != NULL, np.append(self._by_thread, -1)[place], -1)
+        return np.where(call_start != NULL, values_at(self._by_thread, place, missing=-1), -1)
 
 
 def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Array]:
@@ -395,11 +395,6 @@ def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Ar
 
 def _together(parts: list[Events]) -> Events:
     return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-def _at(values: npt.NDArray[Any], places: Ints, missing: int = NULL) -> npt.NDArray[Any]:
-    """Return the values at places; `missing` where the place is -1."""
-    return np.append(values, np.array(missing, values.dtype))[places]
 
 
 _TABLE = declare_table(
@@ -459,8 +454,7 @@ _TABLE = declare_table(
         "flop_call",
         "int32",
         "",
-        "call in sized_calls (counts_flops) that its operator, or without op_id its launch call, begins in;"
-        " NULL in a GPU-only block",
+        "call in sized_calls (counts_flops) that its operator, or without op_id its launch call, begins in",
     ),
     ("sized_call", "int32", "", "the same of calls with counts_bytes"),
     ("first_on_stream", "bool", "", "first work of its launch call on its stream; NULL if the call is unknown"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,11 @@ def ints(table: pa.Table, column: str) -> Ints:
     values = table.column(column).cast(pa.int64())
     numbers: Ints = (pc.fill_null(values, NULL) if values.null_count else values).to_numpy()
     return numbers
+
+
+def values_at(values: npt.NDArray[Any], places: Ints, missing: int = NULL) -> npt.NDArray[Any]:
+    """Return the values at places; `missing` where the place is -1."""
+    return np.append(values, np.array(missing, values.dtype))[places]
 
 
 def last_if_null(values: Ints) -> Ints:

@@ -15,7 +15,7 @@ from analyze.derive.call_sums import backward_times, sums
 from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, RANGE, Events, segments
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
-from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts
+from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts, values_at
 from analyze.derive.threads import OpenIntervals, distinct, find
 from schemas.table_declaration import declare_table
 
@@ -59,7 +59,7 @@ def _op_ids(events: Events, call_ops: pa.Table) -> Ints:
     if not len(ids):
         return events.op_id
     of_call = find(ids, events.correlation_id)
-    return np.where((events.kind == CALL) & (of_call >= 0), np.append(ops, NULL)[of_call], events.op_id)
+    return np.where((events.kind == CALL) & (of_call >= 0), values_at(ops, of_call), events.op_id)
 
 
 def _threads(events: Events) -> Ints:
@@ -97,10 +97,10 @@ def _backward(events: Events, gpu_work: pa.Table) -> tuple[Ints, Ints, Ints]:
     is_event = (events.kind == OP) | (events.kind == RANGE)
     rows = np.flatnonzero(is_event & (events.op_id > 0))
     rows = rows[np.argsort(events.op_id[rows], kind="stable")]
-    launched = np.append(rows, -1)[find(events.op_id[rows], op_id)]
+    launched = values_at(rows, find(events.op_id[rows], op_id), missing=-1)
     ops = np.flatnonzero(events.kind == OP)
     at = OpenIntervals(events.tid[ops], events.start[ops], events.start[ops] + events.dur[ops]).at(tid, start)
-    return launched, np.append(ops, -1)[at], dur
+    return launched, values_at(ops, at, missing=-1), dur
 
 
 def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | None:

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.interval_nesting import dense, in_order
-from analyze.derive.numpy_columns import NULL, Ints, Mask
+from analyze.derive.numpy_columns import NULL, Ints, Mask, values_at
 
 PIECES = ("cpu", "launch", "kernel", "communication", "copy", "gap", "stream_wait", "sync", "profiler", "other")
 """Kinds of pieces."""
@@ -186,13 +186,13 @@ class Graph:
             rows = np.flatnonzero(tid == number)
             first, end = (int(np.searchsorted(busy.tid, number, side)) for side in ("left", "right"))
             own = first + np.searchsorted(busy.start[first:end], at[rows], "left") - 1
-            idle_from = np.where(own >= first, np.append(busy.end, NULL)[own], NULL)
+            idle_from = np.where(own >= first, values_at(busy.end, own), NULL)
             now = self._handed_over(tid[rows], idle_from, at[rows])
             before = np.where(own >= first, np.append(self._last_handed, NONE)[own], NONE)
             handed[rows] = np.where(now >= 0, now, before)
             own_syncs = np.flatnonzero(syncs.tid == number)
             sync[rows] = np.append(own_syncs, NONE)[np.searchsorted(syncs.end[own_syncs], at[rows], "right") - 1]
-        handed_at, synced_at = np.append(busy.end, NULL)[handed], np.append(syncs.end, NULL)[sync]
+        handed_at, synced_at = values_at(busy.end, handed), values_at(syncs.end, sync)
         by_sync = np.where(sync >= 0, self.first_sync + sync, NONE)
         return np.where((handed >= 0) & (handed_at >= synced_at), self.first_activity + handed, by_sync)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
 from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
@@ -94,7 +94,7 @@ def _output_of(name: str) -> str | None:
 def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of sized_calls, from the columns `reads` of a rank's tables.
 
-    Those of a GPU-only block are those of its full block.
+    A GPU-only block has the calls of its full block.
     """
     import pyarrow as pa
 
@@ -163,8 +163,8 @@ def _dispatched(calls: Ints, dispatches: Ints, lane: Ints, start: Ints, end: Int
         own = own[nesting_order(start[calls[own]], end[calls[own]])]
         starts, ends = start[calls[own]], end[calls[own]]
         before, after = np.searchsorted(starts, begin, "right") - 1, np.searchsorted(starts, begin)
-        around = (before >= 0) & (until <= np.append(ends, NULL)[before])
-        inside = (after < len(own)) & (np.append(ends, NULL)[after] <= until)
+        around = (before >= 0) & (until <= values_at(ends, before))
+        inside = (after < len(own)) & (values_at(ends, after) <= until)
         found[own[before[around & inside]]] = True
     return found
 
@@ -195,7 +195,7 @@ def calls_at(sized_calls: pa.Table, counted: str) -> Callable[[Ints, Ints], Ints
     rows = np.flatnonzero(sized_calls.column(counted).to_numpy())
     tid, start, dur, call = (ints(sized_calls, c)[rows] for c in ("tid", "start_ns", "dur_ns", "call"))
     calls = OpenIntervals(tid, start, np.where(dur == NULL, start, start + dur))
-    return lambda tid, time: np.append(call, NULL)[calls.at(tid, time)]
+    return lambda tid, time: values_at(call, calls.at(tid, time))
 
 
 _TABLE = declare_table(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from analyze.derive.interval_nesting import by_number, firsts, in_order
-from analyze.derive.numpy_columns import Ints, Mask
+from analyze.derive.numpy_columns import Ints, Mask, values_at
 
 
 def by_thread(tid: Ints) -> Iterator[tuple[int, Ints]]:
@@ -87,7 +87,7 @@ class OpenIntervals:
             left = left[self._end[found[left]] <= time[left]]
             found[left] = self._longer[found[left]]
             left = left[found[left] >= 0]
-        return np.where(found >= 0, np.append(self._given, -1)[found], -1)
+        return np.where(found >= 0, values_at(self._given, found, missing=-1), -1)
 
 
 def find(known: Ints, wanted: Ints) -> Ints:

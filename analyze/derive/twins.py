@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.interface import Derived
-from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes
+from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, values_at
 from analyze.derive.threads import find
 from schemas import table_declaration
 from schemas.table_declaration import GPU, INTERVAL, LINK, declare_table, row_schema
@@ -88,11 +88,11 @@ def twins(tables: Mapping[str, pa.Table]) -> pa.Table:
         "dur_ns": nullable(own.dur),
         "correlation_id": nullable(own.correlation_id),
         "turn": nullable(turn),
-        "full_stream": nullable(_at(full.lane[1], twin)),
-        "full_start_ns": nullable(_at(full.start, twin)),
-        "full_dur_ns": nullable(_at(full.dur, twin)),
-        "full_correlation_id": nullable(_at(full.correlation_id, twin)),
-        "full_call_start_ns": nullable(_at(ints(tables["full.gpu_work"], "call_start_ns"), twin)),
+        "full_stream": nullable(values_at(full.lane[1], twin)),
+        "full_start_ns": nullable(values_at(full.start, twin)),
+        "full_dur_ns": nullable(values_at(full.dur, twin)),
+        "full_correlation_id": nullable(values_at(full.correlation_id, twin)),
+        "full_call_start_ns": nullable(values_at(ints(tables["full.gpu_work"], "call_start_ns"), twin)),
         **{c: _take(tables["full.kernels"][c], of_kernels) for c in COLLECTIVE},
     }
     return pa.table(found).select(schema.names).cast(schema)
@@ -110,7 +110,7 @@ def with_twins(work: pa.Table, twins: pa.Table, full_work: pa.Table) -> pa.Table
     wanted = [ints(twins, c) for c in ("device", "full_stream", "full_start_ns", "full_correlation_id")]
     known_number, wanted_number = _numbered(known, wanted)
     numbers, first = np.unique(known_number, return_index=True)
-    place = _at(first, find(numbers, wanted_number))
+    place = values_at(first, find(numbers, wanted_number))
     has = (wanted[2] != NULL) & (place >= 0)
     for name in LAUNCHED_BY:
         at = work.schema.get_field_index(name)
@@ -292,11 +292,6 @@ def _expected(theirs: Ints, step: Ints, steps: int, full_steps: int) -> tuple[In
     parts.append(theirs[step == full_steps])
     turns = np.repeat(np.array([NULL, *range(steps), NULL]), [len(part) for part in parts])
     return np.concatenate(parts), turns
-
-
-def _at(values: Ints, places: Ints) -> Ints:
-    """Return the values at places; NULL where the place is -1."""
-    return np.append(values, NULL)[places]
 
 
 def _take(column: pa.ChunkedArray, places: Ints) -> pa.Array:
