@@ -148,6 +148,12 @@ def test_sample_adds_up_to_what_torch_counted() -> None:
     assert row["where"] == "out_of_memory.py:15 <module>"
 
 
+def test_operators_of_a_failed_program_are_those_of_its_full_block() -> None:
+    """The program failed in the full block, long after the GPU-only block had ended."""
+    names = {r["name"] for r in ask(SAMPLES / "out-of-memory", "ops")}
+    assert {"aten::addmm", "aten::cat"} <= names
+
+
 class _Attack:
     def __reduce__(self) -> tuple[Any, ...]:
         return os.mkdir, ("attacked",)

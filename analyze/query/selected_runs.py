@@ -197,12 +197,16 @@ class SelectedRuns:
         few = self._without_twins() if prefer == "gpu" else {}
         tables = {r: s.snapshot.runs[r].tables for s, r in self.runs}
         passes: dict[str, dict[str, tuple[bool, bool, int]]] = {}
-        for workload, run_id, name, status in self.execute(
+        found = self.execute(
             "SELECT DISTINCT workload_id, run_id, profiler, status FROM selected WHERE workload_id IS NOT NULL"
-        ).fetchall():
+        ).fetchall()
+        two_blocks = {workload for workload, _, name, _ in found if name == "gpu"}
+        for workload, run_id, name, status in found:
             if name in TIMING:
                 no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
-                worth = (no_work or status == "failed", name != prefer or run_id in few, TIMING.index(name))
+                # Both blocks are of one process: if that failed, it did so for both.
+                failed = status == "failed" and not (name == "torch" and workload in two_blocks)
+                worth = (no_work or failed, name != prefer or run_id in few, TIMING.index(name))
                 known = passes.setdefault(workload, {})
                 known[name] = min(worth, known.get(name, worth))
         used, unused = set(), set()
