@@ -319,6 +319,8 @@ def test_printed_report_is_light_with_whole_tables(browser: Any, pages: Pages) -
     light = [tuple(int(LIGHT[name][i : i + 2], 16) for i in (1, 3, 5)) for name in ("ink", "soft")]
     assert [body, figure] == [f"rgb{colour}" for colour in light]
     assert opened.page.evaluate("[...document.querySelectorAll('details:not([open])')].every(d => !d.offsetHeight)")
+    # What to try is printed, and closed again on the screen.
+    assert opened.page.locator(".findings p", has_text="Try").first.is_visible()
     wide = "[...document.querySelectorAll('.scroll')].filter(s => s.offsetHeight && s.scrollWidth > s.clientWidth)"
     assert opened.page.evaluate(f"{wide}.map(s => s.innerText.slice(0, 80))") == []
     opened.close()

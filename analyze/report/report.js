@@ -99,6 +99,13 @@ choice.addEventListener('click', () => {
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
 matchMedia('print').addEventListener('change', () => recolour(theme()));
 addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); redrawTimelines(); });
+// On paper, what was run, the data quality and the findings are open.
+matchMedia('print').addEventListener('change', event => {
+  for (const details of document.querySelectorAll('.about-run, .quality, .findings details, .more-findings')) {
+    if (event.matches && !details.open) { details.open = true; details.dataset.printed = ''; }
+    else if (!event.matches && 'printed' in details.dataset) { details.open = false; delete details.dataset.printed; }
+  }
+});
 addEventListener('scroll', () => { tip.hidden = true; }, { passive: true });
 
 // --- tables
