@@ -1,9 +1,9 @@
 -- What was the state of the GPUs: clocks, power, memory in use, activity of SMs, tensor cores and memory?
 --
 -- `collect run` samples NVML while torch.profiler records. Averages weigh each sample by how much of the time that it
--- stands for lies in the window: the time since the sample before. Activity comes from NVML's GPM metrics (Hopper and later),
--- which the driver counts ten times a second, as it does power. So a row of less than some 100 ms, such as a step or a
--- phase, takes part of what ran before and after it; `activity_samples` counts what it rests on.
+-- stands for lies in the window: the time since the sample before. Activity comes from NVML's GPM metrics (Hopper and
+-- later), which the driver counts ten times a second, as it does power. So a row of less than some 100 ms, such as a
+-- step or a phase, takes part of what ran before and after it; `activity_samples` counts what it rests on.
 -- @param per recording|step|phase|run = recording  The window of a row: first to last GPU work of the rank, a step, all
 --                                 GPU work of a phase, or all that was sampled, before and after the recording, too.
 -- @column run_id id               The run.
