@@ -301,7 +301,7 @@ def blocks_note(engine: Engine) -> str:
     if not engine.of_gpu_blocks:
         return engine.note
     others = ", ".join(sorted(set(engine.of_gpu_blocks.run_ids) - set(engine.run_ids)))
-    return f"time is that of the GPU-only block ({others}), all else of the full one (--block chooses)"
+    return f"times are those of the GPU-only block ({others}), operators and shapes of the full block (--block chooses)"
 
 
 def _advice(

@@ -31,7 +31,6 @@ def test_rank_that_sleeps_is_last_in_every_collective() -> None:
     assert STEPS * LATE_NS <= ranks[0]["wait_ns"] < 2 * STEPS * LATE_NS
 
 
-@pytest.mark.skipif(not (SAMPLES / "even-ddp").exists(), reason="tests/data/even_ddp.py was not recorded yet")
 def test_ranks_with_the_same_work_do_not_wait_for_each_other() -> None:
     """Nothing is injected: no finding about a slow rank above 5 % of the run."""
     with analyze.open(SAMPLES / "even-ddp") as traces:

@@ -253,7 +253,7 @@ def test_advice_of_time_is_of_the_gpu_only_block(tmp_path: Path) -> None:
         for block, suffix in (("gpu", ".gpu"), ("full", ".torch")):
             [own] = [a for a in traces.where(block=block).advise().dicts() if a["finding"] == "stragglers"]
             assert own["run_id"].endswith(suffix) and own["saving_ns"] == found["stragglers"]["saving_ns"]
-            assert own["operator"] == found["stragglers"]["operator"] is not None
+            assert own["rank"] == found["stragglers"]["rank"] is not None
 
 
 def health(folder: Path) -> dict[str, tuple[str, str]]:
@@ -288,11 +288,11 @@ def test_no_answer_mixes_the_blocks(pair: Path, tmp_path: Path) -> None:
     with analyze.open(pair) as traces:
         with pytest.raises(InputError, match="--block both: the two blocks need profiler among --rows or --columns"):
             traces.where(block="both").pivot("kernel-share", rows=["name"], value="total_ns", agg="sum")
-        assert "time is that of the GPU-only block" in traces.advise().note
+        assert "times are those of the GPU-only block" in traces.advise().note
         assert all("using gpu only" in note for note in analyze.compare(traces, traces).notes if "using" in note)
         traces.report(tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
-    assert "time is that of the GPU-only block" in page and "(GPU-only block)</h3>" in page
+    assert "times are those of the GPU-only block" in page and "(GPU-only block)</h3>" in page
 
 
 def test_a_sharded_ingest_finds_the_twins(pair: Path, tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 -- What fills a training step of a GPU, and how much work is hidden behind other work?
 --
--- Every nanosecond of a step counts once: for the compute kernel that runs, else for communication, else for a memcpy or
--- memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work that
--- runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are means
--- over the steps of all GPUs.
+-- Every nanosecond of a step counts once: for the compute kernel that runs, else for communication, else for a memcpy
+-- or memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work
+-- that runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are
+-- means over the steps of all GPUs.
 -- @param group family|kernel|op|phase = family   What a row is: a kernel family, kernel, operator or phase; copies and
 --                                 idle time are rows of their own.
--- @column {group} text            Kernel family, kernel, operator or phase; (idle); copies of family and kernel by kind.
+-- @column {group} text            Family, kernel, operator or phase; (idle); copies of family and kernel by kind.
 -- @column exposed_ns ns           Time of a step that counts for it.
 -- @column hidden_ns ns            Its work that runs while the time counts for other work.
 -- @column step_pct %              exposed_ns, share of the step.

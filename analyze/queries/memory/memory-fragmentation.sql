@@ -18,7 +18,7 @@
 -- @column largest_free_bytes B    The largest free block: a larger request needs a new segment.
 -- @column free_segments_bytes B   In segments without a live block: empty_cache() returns them to the driver.
 -- @column stuck_bytes B           In free blocks of segments with live blocks: they stay reserved.
--- @main run_id, rank, device, pool, segment_kind, reserved_bytes, allocated_bytes, inactive_bytes, largest_free_bytes, stuck_bytes
+-- @main run_id, rank, device, pool, segment_kind, reserved_bytes, inactive_bytes, largest_free_bytes, stuck_bytes
 -- @order run_id, rank, device, reserved_bytes DESC, pool, stream, segment_kind
 -- @use arithmetic
 -- @needs a memory snapshot

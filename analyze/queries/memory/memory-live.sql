@@ -2,8 +2,8 @@
 --
 -- From memory snapshots (torch.cuda.memory._dump_snapshot, collect run --memory-history). The history of allocations
 -- and frees says which blocks were alive at the moment, and the stack of each who requested it. Bytes are those that
--- the program requested; the allocator rounds them up (`memory-fragmentation`). All rows of a device add up to the bytes
--- that it held, the figure requested_bytes of torch.cuda.memory_stats().
+-- the program requested; the allocator rounds them up (`memory-fragmentation`). All rows of a device add up to what it
+-- held: the figure requested_bytes of torch.cuda.memory_stats().
 -- @param at peak|oom|snapshot = peak   The moment: the most bytes held, the last time that memory ran out, or when the
 --                                 snapshot was taken.
 -- @param group frame|path|stream = frame   What a row is: the program's innermost line, all its lines, or a stream.

@@ -35,7 +35,8 @@ WITH segments AS (
 free_blocks AS (
     SELECT
         run_id, rank, device, coalesce(sum(free_bytes), 0)::BIGINT AS free_blocks_bytes,
-        coalesce(max(largest_bytes), 0)::BIGINT AS largest_free_bytes, coalesce(sum(held_bytes), 0)::BIGINT AS held_bytes,
+        coalesce(max(largest_bytes), 0)::BIGINT AS largest_free_bytes,
+        coalesce(sum(held_bytes), 0)::BIGINT AS held_bytes,
         coalesce(sum(free_bytes) FILTER (is_used), 0)::BIGINT AS stuck_bytes
     FROM segments
     GROUP BY run_id, rank, device
@@ -62,7 +63,7 @@ SELECT
     CASE cause
         WHEN 'fragmentation' THEN 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free blocks join'
         WHEN 'cached' THEN 'another stream or pool reserved it: torch.cuda.empty_cache() before the request'
-        WHEN 'too large' THEN 'hold less: a smaller batch, activation checkpointing, sharding; memory-live says what is held'
+        WHEN 'too large' THEN 'hold less: smaller batches, checkpointing, sharding; memory-live says what is held'
     END AS advice
 FROM failures f
 JOIN run_zeros z ON z.run_id = f.run_id

@@ -10,7 +10,7 @@
 -- @column change_bytes B          Requested bytes; negative for a free.
 -- @column stream id               Stream.
 -- @column stack id                Stack; NULL if none was recorded.
--- @column held_bytes B            Requested bytes that the program holds after it, from those at the end of the history.
+-- @column held_bytes B            Requested bytes that the program holds after it, computed from the history's end.
 CREATE VIEW allocator_changes AS
 WITH _changes AS (
     SELECT *, CASE action WHEN 'alloc' THEN bytes ELSE -bytes END AS change_bytes
@@ -50,7 +50,8 @@ WITH _paired AS (
     WINDOW at_address AS (PARTITION BY run_id, rank, device, addr ORDER BY event)
 )
 SELECT
-    run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream, stack
+    run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream,
+    stack
 FROM _paired
 WHERE action = 'alloc'
 UNION ALL BY NAME
@@ -104,7 +105,9 @@ WITH _frames AS (
         ends_with(file, '.py') AS is_python,
         regexp_extract(function, '^torch::autograd::generated::(\w+)::apply', 1) AS backward,
         regexp_extract(function, '^at::_ops::(\w+)::call', 1) AS operator,
-        ends_with(file, '.py') AND NOT regexp_matches(file, '[/\\](site-packages|dist-packages|lib[/\\]python3|collect[/\\]injected)') AS is_own
+        ends_with(file, '.py') AND NOT regexp_matches(
+            file, '[/\\](site-packages|dist-packages|lib[/\\]python3|collect[/\\]injected)'
+        ) AS is_own
     FROM allocator_frames
 )
 SELECT
