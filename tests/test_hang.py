@@ -39,6 +39,12 @@ def test_recorded_hangs_as_torchfrtrace_sees_them(kind: str, rank: int, status: 
     assert (f"missing ranks: {{{rank}}}" if status == "missing" else f"Culprit rank {rank};") in said
 
 
+def test_report_shows_the_hang(tmp_path: Path) -> None:
+    done = run_cli("report", str(SAMPLES / "hang-size"), "-o", str(tmp_path / "report.html"))
+    assert done.returncode == 0, done.stderr
+    assert "Why does the job hang" in (tmp_path / "report.html").read_text()
+
+
 def record(seq: int, state: str = "completed", operation: str = "nccl:all_reduce", **more: Any) -> Row:
     return {
         "frames": [{"name": "f", "filename": "/me/train.py", "line": seq}], "process_group": ("0", "default_pg"),

@@ -10,6 +10,7 @@ import pytest
 from support import ROOT
 
 from analyze.verdict.statistics import (
+    POWER,
     Change,
     adjusted,
     change,
@@ -108,3 +109,27 @@ def test_power_is_as_predicted(simulation: ModuleType) -> None:
     noise = simulation.Noise(within=0.0)
     shown, _ = simulation.rates(noise, 10, 500, seed=2, effect=smallest_change(0.01, 0.01, 10, 10), steps=1)
     assert 75 <= shown <= 85
+
+
+# Undisturbed step times in ms of `collect ab -n 10 --undisturbed 30` on an H100: training of 33 and of 34 equal layers.
+LAYERS_33 = (20.049, 19.949, 19.871, 20.156, 20.142, 20.123, 19.892, 19.997, 20.032, 20.010)
+LAYERS_34 = (20.675, 20.534, 20.721, 20.680, 20.662, 20.703, 20.617, 20.684, 20.735, 20.637)
+
+
+def test_one_layer_more_on_a_gpu() -> None:
+    found = change(LAYERS_33, LAYERS_34)
+    assert verdict(found) == "slower"
+    assert found.low_pct < 100 / 33 < found.high_pct and found.smallest_pct < 1
+    # With as many runs as it says, at least 80 % of experiments see 3 %.
+    needed = runs_needed(spread_pct(LAYERS_33) / 100, spread_pct(LAYERS_34) / 100, 3)
+    starts = range(len(LAYERS_33) - needed + 1)
+    pairs = [(LAYERS_33[a : a + needed], LAYERS_34[b : b + needed]) for a in starts for b in starts]
+    seen = [verdict(change(a, b)) == "slower" for a, b in pairs]
+    assert sum(seen) >= POWER * len(seen)
+
+
+def test_repetitions_of_one_program_on_a_gpu() -> None:
+    """Split by halves, by turns and by pairs: no half is slower."""
+    for runs in (LAYERS_33, LAYERS_34):
+        for a, b in ((runs[:5], runs[5:]), (runs[::2], runs[1::2]), (runs[2:7], runs[:2] + runs[7:])):
+            assert verdict(change(a, b)) in ("same", "cannot tell")

@@ -21,7 +21,7 @@ MARGIN_PCT = 1.0
 """Changes up to this many % are the same, unless the user says otherwise."""
 CANNOT_TELL = "cannot tell"
 SAME = "same"
-_MOST_RUNS = 100_000
+_FEWEST_RUNS, _MOST_RUNS = 3, 100_000
 _LARGEST = math.log(100)
 """Runs that show no change below a factor of 100 show none."""
 _BATCHES = 10
@@ -148,7 +148,10 @@ def smallest_change(spread_a: float, spread_b: float, runs_a: int, runs_b: int) 
 
 
 def runs_needed(spread_a: float, spread_b: float, margin_pct: float) -> int | None:
-    """Return how many runs of each side show a change of the margin with probability POWER; None for too many."""
+    """Return how many runs of each side show a change of the margin with probability POWER; None for too many.
+
+    At least three: two say too little of how runs differ.
+    """
     wanted = math.log1p(margin_pct / 100)
     if not wanted:
         return None
@@ -156,7 +159,9 @@ def runs_needed(spread_a: float, spread_b: float, margin_pct: float) -> int | No
     def enough(runs: int) -> bool:
         return smallest_change(spread_a, spread_b, runs, runs) <= wanted
 
-    high = 2
+    high = _FEWEST_RUNS
+    if enough(high):
+        return high
     while not enough(high):
         high *= 2
         if high > _MOST_RUNS:
