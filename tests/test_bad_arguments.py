@@ -117,6 +117,6 @@ def test_limit_beyond_64_bits() -> None:
     every = traces.query("kernel-share").arrow()
     assert traces.query("kernel-share", limit=10**20).arrow().equals(every) and every.num_rows > 3
     assert traces.query("kernel-share", limit=0).arrow().num_rows == 0
-    assert analyze.compare(traces, traces, limit=10**20).answer.arrow().num_rows == every.num_rows
+    assert analyze.compare(traces, traces, level="kernel", limit=10**20).answer.arrow().num_rows == every.num_rows
     done = run_cli("query", "kernel-share", ONE, "-n", str(10**20), "-f", "csv")
     assert done.returncode == 0 and len(done.stdout.splitlines()) == every.num_rows + 1

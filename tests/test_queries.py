@@ -294,7 +294,7 @@ def test_query_of_an_empty_store_has_no_rows(tmp_path: Path) -> None:
         for row in answer.rows():
             cells = zip(answer.columns, row, strict=True)
             made_up += [(query.name, c.name) for c, value in cells if value and c.unit not in ("text", "id")]
-    assert made_up == [("runs", "ranks")]
+    assert made_up == [("runs", "ranks"), ("summary", "ranks")]
 
 
 @pytest.mark.parametrize(

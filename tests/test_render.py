@@ -102,7 +102,7 @@ def test_every_answer_fits_the_terminal(sample: str) -> None:
             rendered.add(query.name)
         for width in WIDTHS:
             check(columns, rows, main, width, f"{query.name} on {sample} at {width}")
-    assert len(rendered) >= 5 and (sample or rendered == set(catalog()))
+    assert len(rendered) >= 4 and (sample or rendered == set(catalog()))
 
 
 def test_tables_equal_their_snapshots() -> None:
@@ -221,7 +221,7 @@ def test_kernels_are_shown_by_their_short_name_and_stay_different() -> None:
     one, two = LONG.format(4), LONG.format(2)
     assert fitted([one], 60) == {one: "vectorized_elementwise_kernel[CUDAFunctor_add]"}
     both = fitted([one, two], 40)
-    assert len(set(both.values())) == 2 and all(v.startswith("vectorized_") for v in both.values())
+    assert len(set(both.values())) == 2 and all("kernel<" in v for v in both.values())
     assert "4" in both[one] and "2" in both[two]
     names = [f"sm80_xmma_gemm_f32f32_tilesize{n}x64_stage3_warpsize2x2x1_execute_kernel__5x_cublas" for n in (32, 64)]
     cut = fitted(names, 30)

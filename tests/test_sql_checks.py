@@ -22,7 +22,7 @@ from analyze.query.engine import Engine
 from analyze.query.modules import built_in, home
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import Selection
-from analyze.query.sql_checks import block_statements, check_expression, check_select
+from analyze.query.sql_checks import check_expression, check_select, module_statements
 from analyze.query.stored_files import StoredFiles
 from analyze.store.store import Store
 
@@ -394,7 +394,7 @@ def test_built_in_blocks_pass_the_check(place: Place) -> None:
     own = {name: block.sql for name, block in built_in().items() if block.sql}
     assert len(own) > 20
     for name, text in own.items():
-        assert block_statements(engine.connection, text, name)
+        assert module_statements(engine.connection, text, name)
 
 
 def test_built_in_queries_pass_the_check(place: Place) -> None:

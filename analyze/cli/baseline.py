@@ -13,7 +13,7 @@ from analyze.cli.shared_options import Format, Output, Wide, form_of, print_answ
 
 baseline = typer.Typer(
     name="baseline",
-    help="Keep runs under a name, to compare others with: analyze compare --baseline NAME RUNS...",
+    help="Keep runs under a name, to compare others with.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

@@ -72,7 +72,7 @@ const seen = new IntersectionObserver(entries => {
 }, { rootMargin: '400px' });
 
 function recolour(colours) {
-  redrawTimelines();
+  globalThis.redrawTimelines?.();  // pages without a timeline lack its script
   for (const view of views.values()) {
     if (!view) continue;
     for (const [name, value] of colours) view.signal(name, value);
@@ -98,7 +98,7 @@ choice.addEventListener('click', () => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
 matchMedia('print').addEventListener('change', () => recolour(theme()));
-addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); redrawTimelines(); });
+addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); globalThis.redrawTimelines?.(); });
 // On paper, what was run, the data quality and the findings are open.
 matchMedia('print').addEventListener('change', event => {
   for (const details of document.querySelectorAll('.about-run, .quality, .findings details, .more-findings')) {

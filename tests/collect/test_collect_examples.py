@@ -21,6 +21,7 @@ RANKS = {
     "ddp": "2 ddp.py --steps 3 --width 8 --slow-rank 1",
     "fsdp_tp": "4 parallel/fsdp_tp.py --steps 3 --tp 2 --layers 2 --width 8 --rows 4",
     "pipeline": "3 parallel/pipeline.py --steps 3 --microbatches 4 --layers 1 --width 8 --rows 4",
+    "pipeline_2x2": "4 parallel/pipeline_2x2.py --steps 3 --microbatches 2 --layers 1 --width 8 --rows 4",
     "expert": "2 parallel/expert.py --steps 3 --blocks 2 --width 8 --tokens 8",
 }
 """Ranks, program and arguments."""
@@ -35,6 +36,8 @@ CALLS: dict[str, dict[str, int]] = {
     "fsdp_tp": {"c10d::_allgather_base_": 4 * 3 * 2 * 2, "c10d::_reduce_scatter_base_": 4 * 3 * 2},
     # 2 borders between 3 stages x 2 directions x 4 microbatches x 3 steps.
     "pipeline": {"c10d::send": 2 * 2 * 4 * 3, "c10d::recv_": 2 * 2 * 4 * 3},
+    # 2 pipelines x 2 directions x 2 microbatches x 3 steps.
+    "pipeline_2x2": {"c10d::send": 2 * 2 * 2 * 3, "c10d::recv_": 2 * 2 * 2 * 3},
     # 2 ranks x 3 steps x 2 blocks x 2 ways x 2 passes, but nothing goes back to the tokens of the first block.
     "expert": {"c10d::alltoall_base_": 2 * 3 * (2 * 2 * 2 - 1)},
 }

@@ -28,7 +28,7 @@ from traces import kernel, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
-from analyze.query.sql_checks import block_statements, check_expression, check_select, one_select
+from analyze.query.sql_checks import check_expression, check_select, module_statements, one_select
 from analyze.store.store import Store
 
 SECRET = "the-secret-of-another-file"
@@ -239,7 +239,7 @@ class Grammar:
 def asked(place: Place, text: str) -> Iterator[tuple[str, bool]]:
     """Ask a text in each way that the first wall takes texts, and without it; what was asked, and whether it passed."""
     connection = place.engine.connection
-    for what, check in (("select", check_select), ("block", block_statements), ("expression", check_expression)):
+    for what, check in (("select", check_select), ("block", module_statements), ("expression", check_expression)):
         try:
             found = check(connection, text, "fuzz")
         except InputError:

@@ -20,7 +20,6 @@
 -- @column stuck_bytes B           In free blocks of segments with live blocks: they stay reserved.
 -- @main run_id, rank, device, pool, segment_kind, reserved_bytes, inactive_bytes, largest_free_bytes, stuck_bytes
 -- @order run_id, rank, device, reserved_bytes DESC, pool, stream, segment_kind
--- @use arithmetic
 -- @needs a memory snapshot
 -- @pass all
 -- @plot bars y=rank,device,pool,stream,segment_kind x=reserved_bytes
