@@ -243,14 +243,14 @@ def test_sql_accepts_computations(place: Place) -> None:
 def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     (folder / "group").mkdir(parents=True)
-    (folder / "blocks").mkdir()
+    (folder / "modules").mkdir()
     head = "-- What is it?\n-- @column x number   It.\n"
 
     def ask(query: str, block: str = "", order: str = "") -> None:
         used = "-- @use own\n" if block else ""
         ordered = f"-- @order {order}\n" if order else ""
         (folder / "group" / "own.sql").write_text(f"{head}{used}{ordered}{query}", errors="surrogateescape")
-        (folder / "blocks" / "own.sql").write_text(f"-- A block.\n{block}")
+        (folder / "modules" / "own.sql").write_text(f"-- A module.\n{block}")
         Engine([Store(place.store)], read_only=True).query(find("own", [folder])).rows()
 
     plain = "SELECT run_group, 1 AS x FROM runs"
