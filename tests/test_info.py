@@ -71,8 +71,8 @@ def test_many_runs_are_a_table() -> None:
     assert (
         said.startswith("37 runs\n")
         and f"{len(catalog())} of {len(catalog())} queries can be answered" in said
-        and said.count("NVIDIA H200") == 22
-        and said.count("NVIDIA H100") == 7
+        and said.count("NVIDIA H200") == 26
+        and said.count("NVIDIA H100") == 9
     )
 
 
