@@ -169,7 +169,7 @@ function enliven(within) {
   if (given) config = JSON.parse(given.textContent);
   for (const place of within.querySelectorAll('.plot')) seen.observe(place);
   for (const place of within.querySelectorAll('.timeline')) startTimeline(place);
-  markFindings();
+  globalThis.markFindings?.();
   for (const details of within.querySelectorAll('details.table')) {
     const table = details.querySelector('table');
     sortable(table);
