@@ -64,8 +64,8 @@ def added_lines(recorded: str, plain: str, output: Path) -> list[str]:
 
 
 IN_COMPAT = {
-    "copied_optimizer", "functional", "http_service", "policy_calls", "process_pool", "restarts_itself",
-    "traced_python", "vision",
+    "asynchronous", "copied_optimizer", "functional", "gan", "generator", "http_service", "hydra_like", "lbfgs",
+    "lr_finder", "mixed_precision", "policy_calls", "process_pool", "restarts_itself", "traced_python", "vision",
 }  # fmt: skip
 """Programs that `.ci/compat` alone runs: all would take too long here."""
 HERE = [p for p in sorted(PROGRAMS.glob("*.py")) if p.stem not in IN_COMPAT or WITH_PACKAGES in os.environ]
