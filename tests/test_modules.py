@@ -137,7 +137,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "labelled_launches": ("kernel",),
     "launch_calls": ("kernels",),
     "launching_calls": ("kernels",),
-    "limit_sums": ("gains",),
+    "limit_findings": ("gains",), "limit_sums": ("gains",),
     "launch_sums": ("kernel",),
     "points_in_intervals": ("points", "held"),
     "tree_paths": ("op",),

@@ -14,8 +14,7 @@ WITH waits AS (
 sums AS (
     SELECT
         run_id, count(*) AS waits, sum(end_ns - start_ns) AS ns,
-        arg_max({'rank': rank, 'device': NULL::INTEGER, 'start_ns': start_ns, 'end_ns': end_ns},
-            (end_ns - start_ns, -start_ns, -rank)) AS longest
+        longest(rank, NULL::INTEGER, start_ns, end_ns) AS longest
     FROM waits
     GROUP BY run_id
 )

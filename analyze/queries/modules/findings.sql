@@ -52,6 +52,11 @@ LEFT JOIN (SELECT window_id, undisturbed_idle_ns FROM gpu_undisturbed_span) u US
 LEFT JOIN (SELECT track AS window_id, end_ns - start_ns AS lone_ns FROM lone_gaps) USING (window_id)
 GROUP BY t.run_group, t.run_id;
 
+-- @view counted_launches  a row is a profiled launch of a run that has counters only.
+-- @column * of launch_limits
+CREATE VIEW counted_launches AS
+FROM launch_limits SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'counters only') USING (run_id);
+
 -- @view run_spans  a row is a run with something to advise on: the length that savings are a share of.
 -- Mean span of its GPUs; of a run on CPUs only the mean span of the operators of a rank; of a run with counters only
 -- the durations of the kernels, mean over the ranks.
@@ -67,7 +72,7 @@ WITH _operators AS (
 ),
 _counters AS (
     SELECT run_group, run_id, rank, sum(dur_ns) AS ns
-    FROM launch_limits SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'counters only') USING (run_id)
+    FROM counted_launches
     GROUP BY ALL
 )
 SELECT run_group, run_id, span_ns, undisturbed_idle_ns, gpus AS ranks FROM run_gpus
@@ -93,6 +98,22 @@ CREATE MACRO ms(ns) AS printf('%.3f ms', coalesce(ns, 0)::DOUBLE / 1e6);
 
 -- @macro counted(n, one, many)  a number of things as text.
 CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one ELSE many END);
+
+-- @macro limit_findings(t)  what a finding about launches says: a table of launch_limits with a column `gain_ns`.
+-- @columns run_group, run_id
+-- @column saving_ns ns            What they could gain, mean over the ranks.
+-- @column evidence text           How many they are, and which one could gain most.
+-- @columns rank, device, start_ns, end_ns
+-- @column source text             NULL: counters name no source line.
+-- @column most row                The launch that could gain most.
+CREATE MACRO limit_findings(t) AS TABLE
+SELECT
+    g.run_group, run_id, s.gain_ns / ranks AS saving_ns,
+    printf('%s, %s in total; most to gain: %s', counted(s.launches, 'kernel', 'kernels'), ms(s.ns), s.most_text)
+        AS evidence,
+    s.most.rank AS rank, s.most.device AS device, NULL::BIGINT AS start_ns, NULL::BIGINT AS end_ns,
+    NULL::VARCHAR AS source, s.most
+FROM limit_sums(t) s JOIN run_spans g USING (run_id);
 
 -- @macro longest(rank, device, start_ns, end_ns)  rank, device, start and end of the longest interval, the first of
 --   several.
