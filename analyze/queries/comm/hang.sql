@@ -20,12 +20,12 @@
 -- @column called_ns ns            When it called, since the first rank did; NULL for a missing rank.
 -- @main run_id, process_group, seq, rank, status, operation, in_sizes, where, called_ns
 -- @order run_id, process_group, seq, rank
+-- @use program_frames
 -- @needs dumps of the flight recorder
 -- @pass all
 WITH own_frames AS (
     SELECT
-        run_id, rank, record, depth, concat(parse_filename(file), ':', line, ' ', function) AS text,
-        NOT regexp_matches(file, '[/\\](site-packages|dist-packages|lib[/\\]python3)') AS is_own
+        run_id, rank, record, depth, frame_text(file, line, function) AS text, is_own_frame(file) AS is_own
     FROM flight_frames
 ),
 places AS (

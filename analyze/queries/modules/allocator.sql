@@ -1,4 +1,5 @@
 -- The caching allocator as memory snapshots of torch.cuda.memory record it: who holds which bytes, and when.
+-- @use program_frames
 
 -- @view allocator_changes  a row is a change of the bytes that the program holds: an allocation or a free.
 -- @columns run_group, run_id, rank
@@ -73,24 +74,21 @@ WHERE b.state = 'active_allocated';
 -- @column at_event index          The last event before it, or itself.
 -- @columns start_ns
 CREATE VIEW allocator_moments AS
-WITH _moments AS (
-    SELECT
-        run_id, rank, device, 'peak' AS moment, arg_min(event, (-held_bytes, event)) AS at_event,
-        arg_min(start_ns, (-held_bytes, event)) AS start_ns
-    FROM allocator_changes
-    GROUP BY run_id, rank, device
-    UNION ALL
-    SELECT run_id, rank, device, 'oom', max(event), arg_max(start_ns, event)
-    FROM allocator_events
-    WHERE action = 'oom'
-    GROUP BY run_id, rank, device
-    UNION ALL
-    SELECT b.run_id, b.rank, b.device, 'snapshot', coalesce(max(event), -1), max(start_ns)
-    FROM (SELECT DISTINCT run_id, rank, device FROM allocator_blocks) b
-    LEFT JOIN allocator_events e ON e.run_id = b.run_id AND e.rank = b.rank AND e.device = b.device
-    GROUP BY b.run_id, b.rank, b.device
-)
-FROM _moments;
+SELECT
+    run_id, rank, device, 'peak' AS moment, arg_min(event, (-held_bytes, event)) AS at_event,
+    arg_min(start_ns, (-held_bytes, event)) AS start_ns
+FROM allocator_changes
+GROUP BY run_id, rank, device
+UNION ALL
+SELECT run_id, rank, device, 'oom', max(event), arg_max(start_ns, event)
+FROM allocator_events
+WHERE action = 'oom'
+GROUP BY run_id, rank, device
+UNION ALL
+SELECT b.run_id, b.rank, b.device, 'snapshot', coalesce(max(event), -1), max(start_ns)
+FROM (SELECT DISTINCT run_id, rank, device FROM allocator_blocks) b
+LEFT JOIN allocator_events e ON e.run_id = b.run_id AND e.rank = b.rank AND e.device = b.device
+GROUP BY b.run_id, b.rank, b.device;
 
 -- @view allocator_owners  a row is a stack of a memory snapshot: the line of the program that requested memory.
 -- @columns run_id, rank
@@ -101,13 +99,11 @@ FROM _moments;
 CREATE VIEW allocator_owners AS
 WITH _frames AS (
     SELECT
-        *, concat(parse_filename(file), CASE WHEN line > 0 THEN ':' || line END, ' ', function) AS text,
+        *, frame_text(file, line, function) AS text,
         ends_with(file, '.py') AS is_python,
         regexp_extract(function, '^torch::autograd::generated::(\w+)::apply', 1) AS backward,
         regexp_extract(function, '^at::_ops::(\w+)::call', 1) AS operator,
-        ends_with(file, '.py') AND NOT regexp_matches(
-            file, '[/\\](site-packages|dist-packages|lib[/\\]python3|collect[/\\]injected)'
-        ) AS is_own
+        ends_with(file, '.py') AND is_own_frame(file) AS is_own
     FROM allocator_frames
 )
 SELECT
