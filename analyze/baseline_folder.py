@@ -42,17 +42,10 @@ def set_baseline(name: str, runs: Sequence[Path], folder: str) -> IngestResult:
     fresh = place_of(f"{name}.new", folder)
     _remove(fresh)
     found = discover(list(runs), None, False)
-    local = url_of(place) is None
-    if not local:
-        _remove(place)
-    result = ingest(found, store_at(fresh if local else place))
+    result = ingest(found, store_at(fresh))
     result.warnings[:0] = found.warnings
-    if local:
-        _remove(place)
-        try:
-            Path(fresh).rename(place)
-        except OSError as e:
-            raise os_failure(e, f"{place}: cannot be written: {e.strerror}") from e
+    _remove(place)
+    _move(fresh, place)
     return result
 
 
@@ -93,6 +86,23 @@ def remove_baseline(name: str, folder: str) -> None:
     """Remove a baseline. Raises InputError if there is none."""
     open_baseline(name, folder).release()
     _remove(place_of(name, folder))
+
+
+def _move(place: str, target: str) -> None:
+    """Rename a store. Raises InputError."""
+    url = url_of(place)
+    if url is None:
+        try:
+            Path(place).rename(target)
+        except OSError as e:
+            raise os_failure(e, f"{target}: cannot be written: {e.strerror}") from e
+        return
+    system, root = file_system(url)
+    _, new_root = file_system(target)
+    with storage_errors(url):
+        for file in system.find(root):
+            system.cp_file(file, new_root + file.removeprefix(root))
+    _remove(place)
 
 
 def _remove(place: str) -> None:

@@ -77,5 +77,12 @@ def test_baselines_on_object_storage(bucket: str, tmp_path: Path) -> None:
     analyze.set_baseline("main", record(tmp_path / "b", 10), folder=folder)
     assert analyze.baselines(folder) == ["main"]
     assert [r["run_id"] for r in analyze.open_baseline("main", folder).query("runs").dicts()] == ["b"]
+    # Runs that cannot be read leave the older baseline.
+    lost = record(tmp_path / "c", 10)
+    (lost / "torch/rank-0.trace.json").write_text("{}")
+    with pytest.raises(InputError):
+        analyze.set_baseline("main", lost, folder=folder)
+    assert [r["run_id"] for r in analyze.open_baseline("main", folder).query("runs").dicts()] == ["b"]
+    assert analyze.open_baseline("main", folder).query("kernel-share").dicts()
     analyze.remove_baseline("main", folder)
     assert analyze.baselines(folder) == []
