@@ -134,6 +134,9 @@ def test_find_counts_and_orders_hits(tmp_path: Path) -> None:
     assert [found.find("OP3", n)["start"] for n in (1, 2, 7)] == [30_000, 100_000, 450_000]
     assert found.find("op3", 1)["hits"] == 7
     assert found.find("{run}' OR 1=1 --", 1) == {"hits": 0}
+    # C++ names have braces.
+    named = timeline(write_trace(tmp_path / "b.json", [kernel("gemm<{lambda(int)#1}>", 0, 5)]))
+    assert named.find("{lambda(int)#1}", 1)["hits"] == 1
 
 
 def test_find_by_kernel_family() -> None:

@@ -368,7 +368,7 @@ class Timeline:
 
         `place`: in the order of their starts, from 1.
         """
-        rows = self._rows(_FIND, text=text_literal(text).replace("{", "{{").replace("}", "}}"), place=place)
+        rows = self._rows(_FIND, text=text_literal(text), place=place)
         if not rows:
             return {"hits": 0}
         [(source, rank, a, b, depth, start, dur, name, _, hits)] = rows
