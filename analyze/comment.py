@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -85,11 +86,4 @@ def _markdown(answer: Result) -> str:
 
 
 def _escaped(text: str) -> str:
-    return (
-        visible(text)
-        .replace("&", "&amp;")
-        .replace("<", "&lt;")
-        .replace(">", "&gt;")
-        .replace("|", "\\|")
-        .replace("`", "\\`")
-    )
+    return html.escape(visible(text), quote=False).replace("|", "\\|").replace("`", "\\`")

@@ -138,7 +138,9 @@ def compare(
 ) -> None:
     """Compare runs: slower, faster, the same, or cannot tell; which parts changed; --fail-if for CI."""
     form = form_of(format, output)
-    if unsure not in (None, "pass", "fail"):
+    from analyze.verdict.conditions import UNSURE
+
+    if unsure is not None and unsure not in UNSURE:
         raise InputError(f"--unsure {unsure}: must be pass or fail")
     if flame is not None:
         from analyze.flame import check_difference

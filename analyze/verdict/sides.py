@@ -17,9 +17,8 @@ from analyze.query.literals import text_literal
 from analyze.query.query_files import find
 from schemas.files import read_bounded
 from schemas.manifest import is_run_id
+from schemas.sweep import SWEEP_NAME, Cell
 
-SWEEP = "sweep.json"
-"""What `collect ab` writes next to the run folders."""
 PASSES = ("gpu", "none", "torch", "nsys", "nvprof")
 """Passes in the order in which their steps are used."""
 
@@ -275,19 +274,13 @@ def mean_steps(steps: Sequence[Step]) -> list[float]:
     return [math.fsum(by_step[n]) / len(by_step[n]) for n in sorted(by_step)]
 
 
-class _Cell(msgspec.Struct):
-    values: dict[str, Any]
-    status: str = ""
-    run: str | None = None
-
-
 class _Sweep(msgspec.Struct):
-    cells: list[_Cell]
+    cells: list[Cell]
 
 
 def recorded_sides(folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the run folders of both sides below a folder of `collect ab`. Raises InputError."""
-    path = folder / SWEEP
+    path = folder / SWEEP_NAME
     try:
         cells = msgspec.json.decode(read_bounded(path), type=_Sweep).cells
     except FileNotFoundError as e:

@@ -26,14 +26,13 @@ class MemorySnapshot:
         This process has initialised CUDA: a GPU has no allocator before.
         """
         self._path = path
-        self._on_oom = on_oom
         self._history = history
         self._ooms = 0
         observe = find("torch._C._cuda_attach_out_of_memory_observer")
-        if self._on_oom and observe:
+        if on_oom and observe:
             observe(self._ran_out)
         record = find("torch.cuda.memory._record_memory_history")
-        if self._history and record:
+        if history and record:
             record(max_entries=MAX_EVENTS)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -12,29 +12,9 @@ from collect.redact import Redactor
 from collect.sweep.plan import Plan
 from schemas.errors import InputError, MachineError
 from schemas.files import read_bounded, write_synced
+from schemas.sweep import SWEEP_NAME, Cell
 
-STATE_NAME = "sweep.json"
 STATE_VERSION = 1
-
-Status = Literal["pending", "running", "done", "failed", "interrupted"]
-
-
-class Cell(msgspec.Struct, kw_only=True):
-    """One combination of the grid, and how its run went."""
-
-    values: dict[str, Any]
-    status: Status = "pending"
-    run: str | None = None
-    """Name of the run folder, next to sweep.json."""
-    reason: str | None = None
-    start: str | None = None
-    seconds: float | None = None
-
-    @property
-    def label(self) -> str:
-        """The cell in words."""
-        hidden = ("program", "directory") if "side" in self.values else ()
-        return " ".join(f"{k}={v}" for k, v in self.values.items() if k not in hidden) or "the only cell"
 
 
 class SweepState(msgspec.Struct, kw_only=True):
@@ -49,7 +29,7 @@ class SweepState(msgspec.Struct, kw_only=True):
 
 def load_state(folder: Path, plan: Plan) -> SweepState:
     """Return the cells of the plan, with what sweep.json says of those it knows. Raises InputError."""
-    path = folder / STATE_NAME
+    path = folder / SWEEP_NAME
     cells = [Cell(values=values) for values in plan.cells]
     state = SweepState(plan=str(plan.path), options=plan.options, cells=cells)
     try:
@@ -87,6 +67,6 @@ def save_state(folder: Path, state: SweepState) -> None:
         ],
     )
     try:
-        write_synced(folder / STATE_NAME, msgspec.json.format(msgspec.json.encode(redacted), indent=2) + b"\n", 0o600)
+        write_synced(folder / SWEEP_NAME, msgspec.json.format(msgspec.json.encode(redacted), indent=2) + b"\n", 0o600)
     except OSError as e:
-        raise MachineError(f"{STATE_NAME} cannot be written: {os_sentence(e)}") from e
+        raise MachineError(f"{SWEEP_NAME} cannot be written: {os_sentence(e)}") from e

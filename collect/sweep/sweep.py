@@ -19,8 +19,9 @@ from collect.run import INTERRUPTED, run
 from collect.run_command import Signals
 from collect.run_folder import make_private, utc_now
 from collect.sweep.plan import Plan, select_cells
-from collect.sweep.state import Cell, Status, SweepState, load_state, save_state
+from collect.sweep.state import SweepState, load_state, save_state
 from schemas.errors import ReportedError
+from schemas.sweep import Cell, Status
 
 
 class Outcome(NamedTuple):

@@ -15,10 +15,10 @@ from collect.options import RunOptions
 from collect.run_command import Signals
 from collect.run_folder import left_running
 from collect.sweep.plan import read_plan, select_cells
-from collect.sweep.state import Cell
 from collect.sweep.sweep import OnStart, Outcome, Work, cell_command, run_cell
 from schemas.errors import InputError, MachineError
 from schemas.slurm import OUT_OF_TIME, TaskError, largest_array, sbatch_options, submitted
+from schemas.sweep import Cell
 
 LAUNCHERS = ("slurm", "local")
 _TIME_LIMIT_NOTICE_S = 180

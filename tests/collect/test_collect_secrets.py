@@ -22,9 +22,10 @@ from collect.profilers.nsys_scrub import scrub_export
 from collect.redact import Redactor, is_secret_name, safe_variables
 from collect.run_folder import RunFolder, remove_unfinished, run_id
 from collect.sweep.plan import read_plan
-from collect.sweep.state import Cell, SweepState, load_state, save_state
+from collect.sweep.state import SweepState, load_state, save_state
 from schemas import tools
 from schemas.manifest import Manifest, is_run_id, write_manifest
+from schemas.sweep import Cell
 
 NSYS = tools.NSYS.find()
 SECRETS = [f"planted-{i}-xyzzy" for i in range(8)]
