@@ -206,14 +206,14 @@ def environment(*folders: Path) -> Any:
     return made
 
 
-def style(timeline: bool = True) -> str:
+def style() -> str:
     """Return the style sheet of pages."""
-    return _themes() + _texts("report.css", *["timeline.css"] * timeline)
+    return _themes() + _texts("report.css", "timeline.css")
 
 
-def script(timeline: bool = True) -> str:
+def script() -> str:
     """Return the script of pages."""
-    return _texts(*["timeline.js"] * timeline, "report.js")
+    return _texts("timeline.js", "report.js")
 
 
 def _texts(*names: str) -> str:
@@ -222,8 +222,7 @@ def _texts(*names: str) -> str:
 
 def render(page: Page) -> str:
     """Return the page as self-contained HTML."""
-    has_timeline = page.timeline is not None
-    sheet, runtime, own = style(has_timeline), drawing.runtime(), script(has_timeline)
+    sheet, runtime, own = style(), drawing.runtime(), script()
     # Escape the end of a script and the start of a comment.
     runtime, own = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, own))
     policy = (

@@ -72,7 +72,7 @@ const seen = new IntersectionObserver(entries => {
 }, { rootMargin: '400px' });
 
 function recolour(colours) {
-  globalThis.redrawTimelines?.();  // pages without a timeline lack its script
+  redrawTimelines();
   for (const view of views.values()) {
     if (!view) continue;
     for (const [name, value] of colours) view.signal(name, value);
@@ -98,7 +98,7 @@ choice.addEventListener('click', () => {
 });
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => recolour(theme()));
 matchMedia('print').addEventListener('change', () => recolour(theme()));
-addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); globalThis.redrawTimelines?.(); });
+addEventListener('beforeprint', () => { document.querySelectorAll('.plot').forEach(draw); redrawTimelines(); });
 // On paper, what was run, the data quality and the findings are open.
 matchMedia('print').addEventListener('change', event => {
   for (const details of document.querySelectorAll('.about-run, .quality, .findings details, .more-findings')) {
@@ -169,7 +169,7 @@ function enliven(within) {
   if (given) config = JSON.parse(given.textContent);
   for (const place of within.querySelectorAll('.plot')) seen.observe(place);
   for (const place of within.querySelectorAll('.timeline')) startTimeline(place);
-  globalThis.markFindings?.();
+  markFindings();
   for (const details of within.querySelectorAll('details.table')) {
     const table = details.querySelector('table');
     sortable(table);
