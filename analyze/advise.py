@@ -276,8 +276,9 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
         raise InputError("advise: no run that --where selects")
-    of_time = [finding for finding in findings() if finding.query.prefer == "gpu"]
-    others = [finding for finding in findings() if finding.query.prefer != "gpu"]
+    all_findings = findings()
+    of_time = [finding for finding in all_findings if finding.query.prefer == "gpu"]
+    others = [finding for finding in all_findings if finding.query.prefer != "gpu"]
     if engine.of_gpu_blocks:
         parts = [(engine.of_gpu_blocks, of_time), (engine, others)]
     else:
