@@ -126,6 +126,12 @@ def test_groups_are_named_and_add_up(query: Query) -> None:
     assert bool(sums) == (query.name not in NOT_ADDED | NO_SUMS)
 
 
+def test_shown_sql_has_its_texts_as_literals() -> None:
+    """What a page shows as the SQL of an answer can be run."""
+    shown = CATALOG["slowest-kernels"].filled({"kernel": "it's \\d"})
+    assert "contains(name, 'it''s \\d')" in shown and "$kernel" not in shown
+
+
 def test_runs_by_rank_shows_every_rank(samples: analyze.Traces) -> None:
     rows = samples.where("parallelism = 'ddp'").query("runs", by=["rank"]).dicts()
     assert [(r["rank"], r["ranks"]) for r in rows] == [(0, 2), (1, 2)]

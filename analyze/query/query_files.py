@@ -46,6 +46,7 @@ from functools import cache
 from pathlib import Path
 
 from analyze.errors import InputError, unreadable
+from analyze.query.literals import text_literal
 from analyze.query.selection import GPU_COLUMNS, RUN_COLUMNS, TIMING
 from schemas.files import is_dir, read_bounded
 
@@ -240,7 +241,8 @@ class Query:
         """SQL with the values of its parameters filled in; raises InputError."""
         sql, bound, _ = self.bind(dict(values))
         for name, value in bound.items():
-            sql = sql.replace(f"${name}", str(value) if isinstance(value, int | float) else repr(value))
+            literal = str(value) if isinstance(value, int | float) else text_literal(value)
+            sql = re.sub(rf"\${name}\b", literal.replace("\\", r"\\"), sql)
         return sql
 
     def own_by(self, by: Sequence[str], params: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
