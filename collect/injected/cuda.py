@@ -61,10 +61,10 @@ def detaching_cupti() -> Iterator[None]:
         yield
     finally:
         del os.environ[_DETACH]
-        let_cupti_detach()
+        _let_cupti_detach()
 
 
-def let_cupti_detach() -> None:
+def _let_cupti_detach() -> None:
     """Call CUDA: Kineto detaches CUPTI in such a call, and its thread that waits for one lets no process end."""
     import torch
 
@@ -75,6 +75,5 @@ def let_cupti_detach() -> None:
 
 def keep_cupti() -> None:
     """Detach CUPTI no more: the process ends."""
-    if uses_cuda() and _DETACH not in os.environ:
-        let_cupti_detach()
-        os.environ[_DETACH] = "0"
+    if uses_cuda():
+        os.environ.setdefault(_DETACH, "0")
