@@ -213,7 +213,7 @@ def style() -> str:
 
 def script() -> str:
     """Return the script of pages."""
-    return _texts("timeline.js", "report.js")
+    return _texts("timeline_events.js", "timeline_canvas.js", "timeline_details.js", "timeline.js", "report.js")
 
 
 def _texts(*names: str) -> str:
