@@ -40,6 +40,8 @@ NO_STEPS = (
     "torch: --steps and --warmup did not apply, since no optimizer stepped: the program was recorded whole; "
     "--step-function MODULE:FUNCTION says what a step is"
 )
+HANGS = "flight recorder dumps were written: `analyze query hang` says which rank waits for which"
+"""torch dumps when a collective times out, collect/injected when the program is interrupted."""
 NOT_TIMED = (
     "none: no steps were timed: the program took too few, or no optimizer stepped; --step-function MODULE:FUNCTION "
     "says what a step is"
@@ -214,6 +216,8 @@ def _run_pass(
         done.reason = signals.reason
     done.status = "failed" if done.reason else "done"
     passes.finish()
+    if any(f.kind == "flight_recorder" for f in done.files):
+        say(console, f"note: {profiler.name}: {HANGS}")
     folder.save()
     return bad_input
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import subprocess
@@ -123,3 +124,39 @@ def test_pickle_that_could_run_code_is_refused(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"version": "2.10", "pg_config": {}, "entries": [print]}))
     done = run_cli("query", "hang", str(path))
     assert done.returncode == 2 and "it refers to builtins.print" in done.stderr
+
+
+def as_json(folder: Path) -> Path:
+    """Write the dumps of a recorded hang as torch's _dump_nccl_trace_json does: no stacks, 0 for never, numbers of
+    pg_status as text."""
+    for path in (SAMPLES / "hang-missing").iterdir():
+        dump = pickle.loads(path.read_bytes())
+        for entry in dump["entries"]:
+            del entry["frames"]
+            entry |= {k: v or 0 for k, v in entry.items() if k.startswith("time_discovered")}
+        dump["pg_status"] = {k: {n: str(v) for n, v in s.items()} for k, s in dump["pg_status"].items()}
+        (folder / f"{path.name}.json").write_text(json.dumps(dump, sort_keys=True, separators=(",", ":")))
+    return folder
+
+
+def test_json_says_what_the_pickles_say(tmp_path: Path) -> None:
+    assert statuses(as_json(tmp_path)) == statuses(SAMPLES / "hang-missing")
+    rows = sql(tmp_path, "SELECT rank, last_enqueued, last_completed FROM flight_groups ORDER BY rank")
+    assert [tuple(r.values()) for r in rows] == [(0, 3, 2), (1, 3, 2), (2, 2, 2), (3, 3, 2)]
+    rows = sql(tmp_path, "SELECT rank, count(*) n, count(completed_ns) c FROM flight_records GROUP BY 1 ORDER BY 1")
+    assert [tuple(r.values()) for r in rows] == [(0, 3, 2), (1, 3, 2), (2, 2, 2), (3, 3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ('{"pg_config":{}, "entries":' + "[" * 100_000, "not a flight recorder dump"),
+        ('{"pg_config":{},"entries":7}', "it has no list entries"),
+    ],
+    ids=["nested", "number"],
+)
+def test_hostile_json_is_refused(tmp_path: Path, content: str, sentence: str) -> None:
+    path = tmp_path / "rank_0.json"
+    path.write_text(content)
+    done = run_cli("query", "hang", str(path))
+    assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1

@@ -23,18 +23,19 @@ SOURCES: tuple[Source, ...] = tuple(
     for found in iter_modules(__path__)
     for source in getattr(importlib.import_module(f"{__name__}.{found.name}"), "SOURCES", ())
 )
-"""The formats of all modules and packages here, in the order of their names: the first that fits a file reads it."""
+"""The formats of all modules and packages here, in the order of their names."""
 BY_KIND = {s.kind: s for s in SOURCES}
+_MOST_SPECIAL_FIRST = sorted(SOURCES, key=lambda s: s.begins is None)
 
 _HEAD_BYTES = 64 << 10
 _SQLITE = b"SQLite format 3\0"
 
 
 def detect(path: RawPath) -> Source | None:
-    """Return the format of a bare file by name and beginning, or None. Raises InputError."""
+    """Return the format of a bare file by name and beginning, or None; the first that fits. Raises InputError."""
     if _is_database(path):
         return BY_KIND["nsys_sqlite"]
-    for source in SOURCES:
+    for source in _MOST_SPECIAL_FIRST:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_gzip(path)):
             continue
         if source.begins is None or source.begins.search(utf8_head(path, _HEAD_BYTES)):

@@ -1,5 +1,7 @@
 """Read dumps of PyTorch's flight recorder: the last collectives of each rank of a job that hung, a file for each rank.
 
+A dump is a pickle, or JSON (`torch._C._distributed_c10d._dump_nccl_trace_json`), which has no stacks.
+
 torch writes them when a collective times out (TORCH_NCCL_DUMP_ON_TIMEOUT), as nccl_trace_rank_N or as
 TORCH_FR_DUMP_TEMP_FILE says. Like torchfrtrace, this takes the rank from the digits at the end of the name.
 """
@@ -18,13 +20,18 @@ from analyze.sources.plain_pickle import read_plain_pickle, text, whole
 from analyze.sources.rank_hint import RankHint
 from schemas.option_declaration import LARGEST_INT32
 
+_PICKLE = rb"\x80[\x02-\x05].{0,64}version.*pg_config"
+_JSON = (
+    rb'\s*\{\s*("\w+_version"\s*:\s*"[^"]*"\s*,\s*)?"(entries"\s*:.*"collective_seq_id|nccl_comm_state|pg_config)"\s*:'
+)
+
 SOURCES = (
     Source(
         "flight_recorder",
         __name__,
         "flight_recorder",
-        LOG_NAME,
-        re.compile(rb"\A\x80[\x02-\x05].{0,64}version.*pg_config", re.DOTALL),
+        re.compile(rf"{LOG_NAME.pattern}|.*\.json$", re.IGNORECASE),
+        re.compile(rb"\A(" + _PICKLE + rb"|" + _JSON + rb")", re.DOTALL),
         says_rank=True,
     ),
 )
@@ -32,9 +39,9 @@ SOURCES = (
 
 def read_rank_hint(path: Path) -> RankHint:
     """Return the rank that the name says, and the size of the largest group. Raises InputError."""
-    dump = read_plain_pickle(path, "flight recorder dump")
+    dump = _read_dump(path)
     sizes = [len(ranks) for group in _groups(dump) if (ranks := _ranks(group.get("ranks")))]
-    rank = re.search(r"(\d{1,9})$", path.name)
+    rank = re.search(r"(\d{1,9})$", path.name.removesuffix(".json"))
     return RankHint(int(rank[1]) if rank else None, max(sizes, default=None))
 
 
@@ -45,8 +52,9 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     """
     import pyarrow as pa
 
-    dump = read_plain_pickle(path, "flight recorder dump")
-    entries = dump.get("entries")
+    dump = _read_dump(path)
+    # JSON without a record has no entries.
+    entries = dump.get("entries", [] if "pg_config" in dump else None)
     if not isinstance(entries, list):
         raise InputError(f"{path}: not a flight recorder dump: it has no list entries")
     records: list[dict[str, Any]] = []
@@ -73,6 +81,21 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
 
 
+def _read_dump(path: Path) -> dict[str, Any]:
+    """Return a dump. Raises InputError."""
+    with path.open("rb") as f:
+        is_pickle = f.read(1) == b"\x80"
+    if is_pickle:
+        return read_plain_pickle(path, "flight recorder dump")
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as e:
+        raise InputError(f"{path}: not a flight recorder dump: {e}") from e
+    if not isinstance(found, dict):
+        raise InputError(f"{path}: not a flight recorder dump: it holds no object")
+    return found
+
+
 def _record(entry: Mapping[str, Any]) -> dict[str, Any] | None:
     group = entry.get("process_group")
     name, description = group if isinstance(group, tuple | list) and len(group) == 2 else (None, None)
@@ -89,8 +112,9 @@ def _record(entry: Mapping[str, Any]) -> dict[str, Any] | None:
         "out_dtypes": _json(entry.get("output_dtypes")),
         "state": text(entry.get("state")),
         "created_ns": whole(entry.get("time_created_ns")),
-        "started_ns": whole(entry.get("time_discovered_started_ns")),
-        "completed_ns": whole(entry.get("time_discovered_completed_ns")),
+        # JSON says 0 for never.
+        "started_ns": whole(entry.get("time_discovered_started_ns")) or None,
+        "completed_ns": whole(entry.get("time_discovered_completed_ns")) or None,
         "timeout_ns": None if (ms := whole(entry.get("timeout_ms"), LARGEST_INT32)) is None else ms * 1_000_000,
     }
     return None if any(row[name] is None for name in ("group_name", "operation", "seq", "state")) else row
@@ -109,8 +133,16 @@ def _group(group: Mapping[str, Any], status: Mapping[Any, Any]) -> dict[str, Any
         "group_name": name,
         "group_desc": text(group.get("desc")),
         "ranks": _json(_ranks(group.get("ranks"))),
-        **{f"last_{what}": whole(last.get(f"last_{what}_collective")) for what in ("enqueued", "started", "completed")},
+        **{
+            f"last_{what}": _number(last.get(f"last_{what}_collective"))
+            for what in ("enqueued", "started", "completed")
+        },
     }
+
+
+def _number(value: object) -> int | None:
+    """Return a number, which JSON has as text."""
+    return whole(int(value) if isinstance(value, str) and re.fullmatch(r"\d{1,18}", value, re.ASCII) else value)
 
 
 def _ranks(value: object) -> list[int] | None:

@@ -1,4 +1,7 @@
-"""Finishes the recording of a program that ends without exit handlers: by os._exit, or by SIGTERM's default action."""
+"""Finishes the recording of a program that ends without exit handlers: by os._exit, or by SIGTERM's default action.
+
+It notices SIGINT and SIGTERM in a program that waits in C++ for ever, too.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,11 @@ GRACE_S = 20.0
 """How long finishing may take, for example waiting for a GPU that hangs, before the process ends without it."""
 
 
-def finish_before_abrupt_end(finish: Callable[[], None]) -> None:
-    """Call `finish` before this process, but not one forked from it, ends by os._exit or SIGTERM's default action."""
+def finish_before_abrupt_end(finish: Callable[[], None], interrupted: Callable[[], None]) -> None:
+    """Call `finish` before this process, but not one forked from it, ends by os._exit or SIGTERM's default action.
+
+    A thread calls `interrupted` at SIGINT and SIGTERM, at once.
+    """
     pid = os.getpid()
     leave = os._exit
 
@@ -33,10 +39,10 @@ def finish_before_abrupt_end(finish: Callable[[], None]) -> None:
     os._exit = _exit
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        _handle_sigterm(finish)
+        _handle_sigterm(finish, interrupted)
 
 
-def _handle_sigterm(finish: Callable[[], None]) -> None:
+def _handle_sigterm(finish: Callable[[], None], interrupted: Callable[[], None]) -> None:
     """Handle SIGTERM as its default action, after `finish`. The program still sees, and may set, the default action."""
     source, end = os.pipe()
     os.set_blocking(end, False)
@@ -64,9 +70,14 @@ def _handle_sigterm(finish: Callable[[], None]) -> None:
     def watch() -> None:
         # Python calls handlers once its main thread runs Python code: not while that waits for another rank in C++.
         with contextlib.suppress(OSError):
-            while signal.SIGTERM not in os.read(source, 64) or get(signal.SIGTERM) is not handle:
-                pass
-            _after_grace(_end_by_sigterm)
+            ends = False
+            while not ends:
+                numbers = os.read(source, 64)
+                ends = signal.SIGTERM in numbers and get(signal.SIGTERM) is handle
+                if ends:
+                    _after_grace(_end_by_sigterm)
+                if {signal.SIGINT, signal.SIGTERM} & set(numbers):
+                    interrupted()
 
     set_, get = signal.signal, signal.getsignal
     masks: list[Any] = []

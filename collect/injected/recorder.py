@@ -26,6 +26,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from . import flight_recorder
 from .abrupt_end import finish_before_abrupt_end
 from .blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from .child_processes import (
@@ -95,7 +96,8 @@ class AttachedRecorder:
             else OptimizerSteps(self._on_step, lambda: self._inactive)
         )
         atexit.register(self._at_exit)
-        finish_before_abrupt_end(self._at_exit)
+        finish_before_abrupt_end(self._at_exit, lambda: flight_recorder.dump(self._dump_folder))
+        flight_recorder.dump_into(self._dump_folder)
         os.register_at_fork(after_in_child=self._in_forked_child)
         if started_by_multiprocessing():
             mark(self.config, "idle")  # it ends without exit handlers
@@ -111,6 +113,11 @@ class AttachedRecorder:
     def _inactive(self) -> bool:
         """Whether nothing is recorded any more, or this process was forked without Python's knowledge."""
         return self.finished or os.getpid() != self.pid
+
+    @property
+    def _dump_folder(self) -> Path:
+        """Where dumps of the flight recorder appear."""
+        return Path(self.folders[self.config["kind"]])
 
     @property
     def stem(self) -> str:

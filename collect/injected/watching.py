@@ -76,6 +76,10 @@ class WatchingRecorder(AttachedRecorder):
         super().start()
         _thread.start_new_thread(self._poll, (self._trigger_time(),))
 
+    @property
+    def _dump_folder(self) -> Path:
+        return self._job_folder
+
     def _record_whole_program(self) -> None:
         """Do nothing."""
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
+from collect.injected import flight_recorder
 from collect.injected.blocks import FULL
 from collect.options import RunOptions
 from schemas import isolation
@@ -23,8 +24,13 @@ from schemas.manifest import RunFile
 from schemas.option_declaration import declared
 from schemas.tools import Tool
 
-EVERY_PASS = {".step_metrics.csv": "step_metrics", ".gpu_samples.csv": "gpu_samples", "log.txt": "log"}
-"""Files of every pass: name ending -> `RunFile.kind` of run.json."""
+EVERY_PASS = {
+    ".step_metrics.csv": "step_metrics",
+    ".gpu_samples.csv": "gpu_samples",
+    "log.txt": "log",
+    flight_recorder.NAME: "flight_recorder",
+}
+"""Files of every pass: name ending, before a rank -> `RunFile.kind` of run.json."""
 
 Own = TypeVar("Own", bound=msgspec.Struct)
 
@@ -131,10 +137,11 @@ def list_files(run_folder: Path, pass_folder: Path, kinds: Mapping[str, str]) ->
     endings = {**kinds, **EVERY_PASS}
     files = []
     for path in sorted(pass_folder.iterdir()):
-        kind = next((k for s, k in endings.items() if path.name.endswith(s) and not path.name.startswith(".")), None)
+        name = re.sub(r"(?<=_rank_)\d+$", "", path.name)
+        kind = next((k for s, k in endings.items() if name.endswith(s) and not name.startswith(".")), None)
         if kind is None or not path.is_file():
             continue
-        rank = re.match(r"rank-(\d+)\.", path.name)
+        rank = re.match(r"rank-(\d+)\.", path.name) or re.search(r"_rank_(\d+)$", path.name)
         files.append(RunFile(path=str(path.relative_to(run_folder)), kind=kind, rank=int(rank[1]) if rank else None))
     return files
 

@@ -58,7 +58,7 @@ def test_sigterm_ends_a_process_that_runs_no_python(tmp_path: Path) -> None:
     code = (
         f"import ctypes, sys\nsys.path.insert(0, {str(ROOT)!r})\n"
         "from collect.injected import abrupt_end\nabrupt_end.GRACE_S = 0.5\n"
-        "abrupt_end.finish_before_abrupt_end(lambda: print('finished'))\n"
+        "abrupt_end.finish_before_abrupt_end(lambda: None, lambda: print('interrupted', flush=True))\n"
         "print('waits', flush=True)\nctypes.CDLL(None).system(b'sleep 60')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
@@ -66,6 +66,7 @@ def test_sigterm_ends_a_process_that_runs_no_python(tmp_path: Path) -> None:
         left = descendants(child.pid)
         child.send_signal(signal.SIGTERM)
         assert child.wait(30) == -signal.SIGTERM
+        assert child.stdout.readline() == "interrupted\n"
         for pid in left:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
