@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.ingest import IngestResult
     from analyze.ingestion.progress import Progress
     from analyze.query.modules import Module
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from schemas.table_declaration import Table
 
 __all__ = [

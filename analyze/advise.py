@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from analyze.errors import InputError
 from analyze.query.data_needs import lacks
 from analyze.query.literals import of_run, text_literal
-from analyze.query.query_files import Query, ResultColumn, parse
+from analyze.query.query_declaration import Query, ResultColumn
+from analyze.query.query_files import parse
 from analyze.shell import in_shell
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyze.atomic_output import atomic_output
 from analyze.errors import InputError
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.query.result import row_result
 from analyze.verdict.comparability import Comparability, comparability
 from analyze.verdict.conditions import Condition

@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from analyze.query.query_files import ResultColumn, find
+from analyze.query.query_declaration import ResultColumn
+from analyze.query.query_files import find
 from analyze.query.selection import Selection
 from analyze.render import inline
 from analyze.shell import command
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from analyze.query.data_needs import Needs
     from analyze.query.engine import Engine
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from analyze.store.store import Store
 
 _FEW = 3

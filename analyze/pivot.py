@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from analyze.errors import InputError
-from analyze.query.query_files import Query, ResultColumn
+from analyze.query.query_declaration import Query, ResultColumn
 from analyze.query.selection import RUN_COLUMNS, Selection
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol
 
 from analyze.info import Info
 from analyze.notebook import Answer
-from analyze.query.query_files import Param, Query, ResultColumn, catalog, find
+from analyze.query.query_declaration import Param, Query, ResultColumn
+from analyze.query.query_files import catalog, find
 from analyze.query.result import row_result
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.progress import Counted, Progress
     from analyze.notebook import Answer
     from analyze.query.engine import Engine
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from analyze.query.selection import Selection
     from analyze.query_functions import Queries
     from analyze.report.output_files import Drawing
@@ -121,7 +121,7 @@ class Traces:
         from analyze.query.data_needs import why_empty
 
         query, given = self._find(name), self._given
-        by, texts = query.own_by(as_names(by), as_texts(params))
+        by, texts = query.move_by_to_per(as_names(by), as_texts(params))
         engine = self._engine(replace(self.selection.grouped(by), prefer=query.prefer))
 
         def draw(answer: Answer, figure: str | None, title: str | None) -> Drawing:
@@ -133,7 +133,7 @@ class Traces:
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts, filter)
         runs = len(engine.run_ids)
-        if query.mixes(by, runs, [c.name for c in answer.columns]):
+        if query.aggregates_runs(by, runs, [c.name for c in answer.columns]):
             answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
         return answer
 

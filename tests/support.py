@@ -20,7 +20,8 @@ from analyze.derive import derive
 from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
 from analyze.query.modules import defining, words
-from analyze.query.query_files import ResultColumn, catalog
+from analyze.query.query_declaration import ResultColumn
+from analyze.query.query_files import catalog
 from analyze.query.selection import DEFAULT, Selection
 from analyze.stored_tables import TABLES
 from schemas.table_declaration import row_schema

@@ -17,7 +17,7 @@ from traces import event, kernel, launch, op, step, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.query.result import row_result
 from analyze.verdict.conditions import Condition
 

@@ -20,7 +20,8 @@ import analyze
 from analyze.info import Info, commands, lines
 from analyze.query.data_needs import DATA_KINDS, held, holdings, needs_of
 from analyze.query.engine import Engine
-from analyze.query.query_files import Query, catalog
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import catalog
 from analyze.query.selection import DEFAULT, Selection
 from tests.nvprof_tables import BANNER, GPU_TRACE, SUMMARY
 

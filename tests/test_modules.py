@@ -20,7 +20,8 @@ from analyze.advise import findings
 from analyze.errors import InputError
 from analyze.query.engine import Engine
 from analyze.query.modules import Definition, Module, built_in, columns_of, defining, home, modules, parse_module
-from analyze.query.query_files import Query, catalog, parse
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import catalog, parse
 from analyze.query.sql_checks import names_in, names_in_module
 from analyze.stored_tables import TABLES
 from analyze.trace import critical_path_events

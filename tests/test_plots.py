@@ -20,7 +20,8 @@ from analyze.errors import InputError
 from analyze.plots import declared, drawing
 from analyze.plots.figure import FAMILIES, MEANINGS, Figure, Rows, Scale, colours, cut, label, quantity
 from analyze.plots.per import Counts
-from analyze.query.query_files import ResultColumn, catalog, find
+from analyze.query.query_declaration import ResultColumn
+from analyze.query.query_files import catalog, find
 from schemas.kernel_rules import families
 
 DRAWN = [name for name, query in sorted(catalog().items()) if query.plot]

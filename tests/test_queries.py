@@ -24,7 +24,8 @@ from analyze.errors import InputError
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
 from analyze.query.modules import defining
-from analyze.query.query_files import Query, catalog, parse
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import catalog, parse
 from analyze.query.selection import RUN_COLUMNS, Selection
 from analyze.query.sql_checks import names_in
 from analyze.store.store import Store

@@ -21,7 +21,8 @@ from support import ROOT, SAMPLES, default_answer, grouped_answer, lines_run, sa
 from traces import kernel, write_trace
 
 import analyze
-from analyze.query.query_files import ResultColumn, catalog
+from analyze.query.query_declaration import ResultColumn
+from analyze.query.query_files import catalog
 from analyze.query.result import Result
 from analyze.query.selection import Selection
 from analyze.render import formatted, output_format, write

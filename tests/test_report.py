@@ -23,7 +23,8 @@ import analyze
 from analyze.errors import InputError
 from analyze.plots import declared
 from analyze.plots.figure import LIGHT, Rows
-from analyze.query.query_files import ResultColumn, catalog, find
+from analyze.query.query_declaration import ResultColumn
+from analyze.query.query_files import catalog, find
 from analyze.report import build
 from analyze.report.html_table import table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 if TYPE_CHECKING:
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
 
 Completions = Iterator[tuple[str, str]]
 """Completions, each with a description for shells that show one."""

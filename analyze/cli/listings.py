@@ -11,7 +11,7 @@ from analyze.cli.shared_options import print_answer
 
 if TYPE_CHECKING:
     from analyze.query.modules import Module
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from analyze.query.result import Result
     from schemas.table_declaration import Table
 
@@ -73,7 +73,7 @@ def show(
 
 
 def _answer(command: str, names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Result:
-    from analyze.query.query_files import ResultColumn
+    from analyze.query.query_declaration import ResultColumn
     from analyze.query.result import row_result
 
     return row_result([ResultColumn(name, "text", "") for name in names], rows, command)

@@ -18,7 +18,7 @@ from analyze.shell import in_shell
 from schemas.urls import is_remote
 
 if TYPE_CHECKING:
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from analyze.query.result import Result
 
 app = typer.Typer(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
     from analyze.query.modules import Module
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
     from analyze.query.result import Result
     from schemas.table_declaration import Table
 

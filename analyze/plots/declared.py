@@ -18,7 +18,7 @@ from typing import NamedTuple
 from analyze.errors import InputError
 from analyze.plots import kinds, per
 from analyze.plots.figure import Ask, Figure, Rows
-from analyze.query.query_files import Query
+from analyze.query.query_declaration import Query
 
 KINDS = tuple(m.name for m in pkgutil.iter_modules(kinds.__path__))
 """Kinds of figures."""

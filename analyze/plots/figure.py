@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.render import visible
 from analyze.render.texts import balanced
 from analyze.render.units import PLAIN_UNITS, SCALES, finite

@@ -8,7 +8,8 @@ from operator import index
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.query.query_files import Query, ResultColumn, catalog
+from analyze.query.query_declaration import Query, ResultColumn
+from analyze.query.query_files import catalog
 from analyze.query.selection import GPU_COLUMNS, RANK_COLUMNS, RUN_COLUMNS
 
 _MOST_ROWS = 2**63 - 1

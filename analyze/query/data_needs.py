@@ -20,7 +20,7 @@ from analyze.stored_tables import TABLES
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
-    from analyze.query.query_files import Query
+    from analyze.query.query_declaration import Query
 
 
 NO_RUN = "no run matched --where or --profiler"

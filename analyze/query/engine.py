@@ -21,7 +21,8 @@ from analyze.query.filtered_rows import FilteredRows
 from analyze.query.guessed_units import guess_unit
 from analyze.query.modules import ModulePart, check_declared, defining, modules, parts, words
 from analyze.query.profiler_share import full_block_note, profiler_note
-from analyze.query.query_files import BUILT_IN, Query, ResultColumn
+from analyze.query.query_declaration import Query, ResultColumn
+from analyze.query.query_files import BUILT_IN
 from analyze.query.result import Result, Statement
 from analyze.query.selected_runs import OF_FULL_BLOCK, SelectedRuns
 from analyze.query.selection import DEFAULT, Selection

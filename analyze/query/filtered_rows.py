@@ -11,7 +11,7 @@ from analyze.errors import InputError
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import identifier
 from analyze.query.portable_types import distinct
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.query.sql_checks import check_expression, one_select, sentence
 
 if TYPE_CHECKING:

@@ -35,7 +35,8 @@ from pathlib import Path
 
 from analyze.errors import InputError, unreadable
 from analyze.query.computed import COMPUTED, Create
-from analyze.query.query_files import BUILT_IN, LONGEST, MODULES, UNITS, ResultColumn, names_of, unwrap
+from analyze.query.query_declaration import UNITS, ResultColumn
+from analyze.query.query_files import BUILT_IN, LONGEST, MODULES, names_of, unwrap
 from analyze.stored_tables import TABLES
 from schemas.files import read_bounded
 

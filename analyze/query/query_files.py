@@ -38,16 +38,25 @@ Parameters are choices, `text`, `regex` (for regexp_matches), `number` or `int`.
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable
 from functools import cache
+from itertools import chain, takewhile
 from pathlib import Path
+from typing import Any
 
 from analyze.errors import InputError, unreadable
-from analyze.query.literals import text_literal
-from analyze.query.selection import GPU_COLUMNS, RUN_COLUMNS, TIMING
+from analyze.query.query_declaration import (
+    MOST,
+    UNITS,
+    Drill,
+    OtherAnswer,
+    Param,
+    Query,
+    ResultColumn,
+    finite_number,
+)
+from analyze.query.selection import GPU_COLUMNS, TIMING
 from schemas.files import is_dir, read_bounded
 
 BUILT_IN = Path(__file__).parents[1] / "queries"
@@ -57,228 +66,16 @@ LONGEST = 4 << 20
 
 PASSES = (*TIMING, "all")
 
-_TAG = re.compile(r"^@(param|column|main|order|use|by|answer|needs|rows|pass|full|disturbed|plot|drill)\s+(.*)$")
+_TAG = re.compile(r"^@(\w+)\s+(.*)$")
 _PARAM = re.compile(r"^(\w+)\s+(\S+)\s+=\s+(?:'([^']*)'|(\S+))\s*(.*)$")
 _NUMBER = re.compile(r"^(number|int)(?:\[(.*)\])?$")
 _ANSWER = re.compile(r"(\w+)\s+([\w-]+)((?:\s+\w+=\S+)*)")
 _DRILL = re.compile(r"(\{?\w+\}?)\s+([\w-]+)((?:\s+\w+=\S+)+)")
 _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 
-UNITS = {
-    "text",
-    "id",
-    "count",
-    "ns",
-    "s",
-    "%",
-    "B",
-    "B/s",
-    "GB/s",
-    "FLOP",
-    "FLOP/s",
-    "FLOP/B",
-    "images/s",
-    "MHz",
-    "W",
-    "°C",
-    "x",
-    "index",
-    "number",
-    "bool",
-    "time",
-}
-"""Units that a @column may have; `text` and `id` are not numbers, `x` is a ratio."""
-
-
-_MOST = 2.0**53
-"""Above it a number that is read as DOUBLE is no longer exact; no count or time comes near it."""
-
-
-def _number(text: str) -> int | float | None:
-    """The finite number that a text is; None for others."""
-    for kind in (int, float):
-        try:
-            value = kind(text)
-        except ValueError:
-            continue
-        return value if -math.inf < value < math.inf else None
-    return None
-
-
-@dataclass(frozen=True)
-class Param:
-    """A parameter of a query: its choices, or the type and the range of its value, and its default."""
-
-    name: str
-    type: str
-    """choice, text, regex, number or int."""
-    choices: tuple[str, ...]
-    default: str
-    doc: str
-    low: float = -_MOST
-    high: float = _MOST
-
-    @property
-    def takes(self) -> str:
-        """What values it takes, in words."""
-        low = "" if self.low == -_MOST else f"{self.low:g}"
-        high = "" if self.high == _MOST else f"{self.high:g}"
-        return "|".join(self.choices) or self.type + (f" {low}..{high}" if low or high else "")
-
-    def parse(self, text: str, query: str) -> str | float | int:
-        """The value that a user's text means; raises InputError."""
-        if self.choices:
-            if text not in self.choices:
-                raise InputError(f"query {query}: {self.name} must be one of {', '.join(self.choices)}, not {text!r}")
-            return text
-        if self.type in ("number", "int"):
-            value = _number(text)
-            if value is None or (self.type == "int" and not isinstance(value, int)):
-                kind = "a whole number" if self.type == "int" else "a number"
-                raise InputError(f"query {query}: {self.name} must be {kind}, not {text!r}")
-            if not self.low <= value <= self.high:
-                low, high = (f"{int(v)}" if v == int(v) else f"{v:g}" for v in (self.low, self.high))
-                raise InputError(f"query {query}: {self.name} must be from {low} to {high}, not {text}")
-            return value
-        if text != self.default:
-            from analyze.query import text_checks
-
-            check = text_checks.check_regex if self.type == "regex" else text_checks.check_text
-            check(text, f"query {query}: {self.name}")
-        return text
-
-
-@dataclass(frozen=True)
-class ResultColumn:
-    """A documented column of a query's result."""
-
-    name: str
-    unit: str
-    doc: str
-
-
-@dataclass(frozen=True)
-class Drill:
-    """The question that goes deeper than a cell does."""
-
-    column: str
-    query: str
-    values: tuple[tuple[str, str], ...]
-    """Keys and values, as the header has them."""
-
-
-@dataclass(frozen=True)
-class OtherAnswer:
-    """The answer of another built-in query that a query reads under a name."""
-
-    name: str
-    query: str
-    params: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
-class Query:
-    """A question, as its file declares it."""
-
-    name: str
-    group: str
-    path: Path
-    question: str
-    description: str
-    params: tuple[Param, ...]
-    columns: tuple[ResultColumn, ...]
-    order: str
-    sql: str
-    uses: tuple[str, ...] = ()
-    gpu_columns: tuple[str, ...] = ()
-    """Columns of GPU work that `--by` and `--where` may name."""
-    needs: str = ""
-    rows_if: str = ""
-    """What must be true besides `needs`; empty if a recording with what it needs has rows."""
-    prefer: str | None = None
-    """The profiler whose pass answers it best, or all."""
-    disturbed: str = ""
-    """What in its answer the profiler makes longer; empty for nothing."""
-    full: str = ""
-    """What it needs that only the full block has; empty if its times may be of the GPU-only block, or it has none."""
-    main: tuple[str, ...] = ()
-    """Names, as documented, of the columns that a table shows first where not all have room; empty for all."""
-    plot: str = ""
-    """The figure, as the header declares it; empty if it declares none."""
-    drills: tuple[Drill, ...] = ()
-    answers: tuple[OtherAnswer, ...] = ()
-
-    @property
-    def defaults(self) -> str:
-        """Its parameters with their defaults, in words."""
-        return ", ".join(f"{p.name}={p.default}" for p in self.params)
-
-    def mixes(self, by: Sequence[str], runs: int, columns: Iterable[str]) -> bool:
-        """Whether its rows, of these columns, are of several runs together and do not say so."""
-        return not by and runs > 1 and self.group != "compare" and "run_id" not in columns
-
-    def bind(self, values: dict[str, str]) -> tuple[str, dict[str, str | float | int], dict[str, str]]:
-        """SQL with the choices filled in, the values to bind, and the choices; raises InputError."""
-        known = {p.name: p for p in self.params}
-        for name in values:
-            if name not in known:
-                has = f"it has {', '.join(known)}" if known else "it has none"
-                raise InputError(f"query {self.name} has no parameter {name!r} ({has})")
-        parsed = {p.name: p.parse(values.get(p.name, p.default), self.name) for p in self.params}
-        choices = {n: str(v) for n, v in parsed.items() if known[n].choices}
-        sql = self._with_answers(self.fill(self.sql, choices))
-        return sql, {n: v for n, v in parsed.items() if not known[n].choices}, choices
-
-    def _with_answers(self, sql: str) -> str:
-        """SQL after CTEs with the answers of other queries."""
-        ctes = [f"{a.name} AS (\n{find(a.query).filled(dict(a.params))}\n)" for a in self.answers]
-        if not ctes:
-            return sql
-        own = sql.removeprefix("WITH ")
-        return f"WITH {', '.join(ctes)}{',' if own != sql else ''}\n{own}"
-
-    def filled(self, values: Mapping[str, str]) -> str:
-        """SQL with the values of its parameters filled in; raises InputError."""
-        sql, bound, _ = self.bind(dict(values))
-        for name, value in bound.items():
-            literal = str(value) if isinstance(value, int | float) else text_literal(value)
-            sql = re.sub(rf"\${name}\b", literal.replace("\\", r"\\"), sql)
-        return sql
-
-    def own_by(self, by: Sequence[str], params: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
-        """`by` without what the query itself tells apart, a choice of its parameter `per`; and params with that.
-
-        Columns of runs are none of them. Raises InputError for two.
-        """
-        per = next((p.choices for p in self.params if p.name == "per"), ())
-        own = [b for b in by if b in per and b not in RUN_COLUMNS]
-        groups = next((p.choices for p in self.params if p.name == "group"), ())
-        for name in by:
-            if name in groups and name not in (*own, *RUN_COLUMNS, *self.gpu_columns):
-                raise InputError(f"--by {name}: groups runs and ranks; what a row is says --group {name}")
-        if len(own) > 1:
-            raise InputError(f"--by {','.join(own)}: {self.name} tells one of them apart")
-        return tuple(b for b in by if b not in own), {**params, **({"per": own[0]} if own else {})}
-
-    def fill(self, text: str, choices: dict[str, str]) -> str:
-        """Text with {param} replaced by the choice made."""
-        for name, value in choices.items():
-            text = text.replace("{" + name + "}", value)
-        return text
-
-    def used(self, choices: dict[str, str]) -> tuple[str, ...]:
-        """The modules that it and the queries whose answers it reads use with these choices."""
-        others = (find(a.query) for a in self.answers)
-        used = (name for query in others for name in query.used(query.bind({})[2]))
-        return tuple(dict.fromkeys([*(self.fill(name, choices) for name in self.uses), *used]))
-
-    def result_columns(self, choices: dict[str, str]) -> tuple[ResultColumn, ...]:
-        """The documented columns under their names for these choices."""
-        return tuple(ResultColumn(self.fill(c.name, choices), c.unit, c.doc) for c in self.columns)
-
 
 def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> Query:
-    """Read a query file; raises InputError naming the file and line if its comment lines are not of the form above.
+    """Read a query file. Raises InputError that names the file and the comment line if a line is not well-formed.
 
     `columns` and `order` are those of files that need no @column and @order lines.
     """
@@ -286,92 +83,64 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
         lines = read_bounded(path, LONGEST).decode().splitlines()
     except (OSError, UnicodeDecodeError) as e:
         raise unreadable(path, e) from e
-    head = []
-    for line in lines:
-        if not line.startswith("--"):
-            break
-        head.append(line[2:].removeprefix(" ").rstrip())
-    prose, params, columns, needs, plot = [], [], list(columns), "", ""
-    prefer, full, disturbed, rows_if = None, "", "", ""
-    uses: tuple[str, ...] = ()
-    gpu_columns: tuple[str, ...] = ()
-    main: tuple[str, ...] = ()
-    drills: tuple[Drill, ...] = ()
-    answers: tuple[OtherAnswer, ...] = ()
+    head = [line[2:].removeprefix(" ").rstrip() for line in takewhile(lambda line: line.startswith("--"), lines)]
+    sql = "\n".join(lines[len(head) :]).strip().rstrip(";")
+    prose: list[str] = []
+    tags: dict[str, list[Any]] = {name: [] for name in _TAGS}
     for number, line in enumerate(unwrap(head), 1):
-        tag = _TAG.match(line)
-        if not tag:
-            prose.append(line)
-        elif tag.group(1) == "order":
-            order = tag.group(2)
-        elif tag.group(1) == "needs":
-            needs = tag.group(2)
-        elif tag.group(1) == "rows" and tag.group(2).startswith("if "):
-            rows_if = tag.group(2).removeprefix("if ")
-        elif tag.group(1) == "plot":
-            plot = tag.group(2)
-        elif tag.group(1) == "full":
-            full = tag.group(2)
-        elif tag.group(1) == "disturbed":
-            disturbed = tag.group(2)
-        elif tag.group(1) == "main":
-            main += names_of(tag.group(2))
-        elif tag.group(1) == "pass" and tag.group(2) in PASSES:
-            prefer = tag.group(2)
-        elif tag.group(1) == "use":
-            uses += names_of(tag.group(2))
-        elif tag.group(1) == "answer" and (m := _ANSWER.fullmatch(tag.group(2))):
-            answers += (OtherAnswer(m[1], m[2], _pairs(m[3])),)
-        elif tag.group(1) == "by" and set(names_of(tag.group(2))) <= GPU_COLUMNS.keys():
-            gpu_columns = names_of(tag.group(2))
-        elif tag.group(1) == "drill" and (m := _DRILL.fullmatch(tag.group(2))):
-            drills += (Drill(m[1], m[2], _pairs(m[3])),)
-        elif tag.group(1) == "param" and (m := _PARAM.match(tag.group(2))):
-            params.append(_param(m, f"{path}: comment {number}: {line}"))
-        elif tag.group(1) == "column" and (m := _COLUMN.match(tag.group(2))) and m.group(2) in UNITS:
-            columns.append(ResultColumn(*m.groups()))
+        if (tag := _TAG.match(line)) and tag[1] in _TAGS:
+            try:
+                tags[tag[1]].append(_TAGS[tag[1]](tag[2]))
+            except ValueError as e:
+                why = str(e) or f"not a well-formed @{tag[1]} line"
+                raise InputError(f"{path}: comment {number}: {why}: {line}") from e
         else:
-            raise InputError(f"{path}: comment {number}: not a well-formed @{tag.group(1)} line: {line}")
+            prose.append(line)
+    columns = (*columns, *tags["column"])
+    if not prose or not prose[0] or not columns or not sql:
+        raise InputError(f"{path}: a query file needs a question, @column lines and a SELECT")
+    main = tuple(chain(*tags["main"]))
     if unknown := set(main) - {c.name for c in columns}:
         raise InputError(f"{path}: @main {min(unknown)}: there is no such @column")
-    question = prose[0] if prose else ""
-    sql = "\n".join(lines[len(head) :]).strip().rstrip(";")
-    if not question or not columns or not sql:
-        raise InputError(f"{path}: a query file needs a question, @column lines and a SELECT")
-    for name in main:
-        if name not in {c.name for c in columns}:
-            raise InputError(f"{path}: @main {name}: there is no @column of that name")
+    last = {name: values[-1] for name, values in tags.items() if values}
     return Query(
         name=path.stem,
         group=path.parent.name,
         path=path,
-        question=question,
+        question=prose[0],
         description="\n".join(prose[1:]).strip(),
-        params=tuple(params),
-        columns=tuple(columns),
-        order=order,
+        params=tuple(tags["param"]),
+        columns=columns,
+        order=last.get("order", order),
         sql=sql,
-        uses=uses,
-        gpu_columns=gpu_columns,
-        needs=needs,
-        rows_if=rows_if,
-        prefer=prefer,
-        full=full,
-        disturbed=disturbed,
+        uses=tuple(chain(*tags["use"])),
+        gpu_columns=last.get("by", ()),
+        needs=last.get("needs", ""),
+        rows_if=last.get("rows", ""),
+        prefer=last.get("pass"),
+        full=last.get("full", ""),
+        disturbed=last.get("disturbed", ""),
         main=main,
-        plot=plot,
-        drills=drills,
-        answers=answers,
+        plot=last.get("plot", ""),
+        drills=tuple(tags["drill"]),
+        answers=tuple(tags["answer"]),
     )
 
 
+def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    """Match a text. Raises ValueError if it does not match."""
+    if found := pattern.fullmatch(text):
+        return found
+    raise ValueError
+
+
 def _pairs(text: str) -> tuple[tuple[str, str], ...]:
-    """Keys and values of `key=value ...`."""
+    """Return keys and values of `key=value ...`."""
     return tuple((key, value) for key, _, value in (word.partition("=") for word in text.split()))
 
 
-def _param(match: re.Match[str], where: str) -> Param:
-    name, kind, quoted, plain, doc = match.groups()
+def _param(text: str) -> Param:
+    name, kind, quoted, plain, doc = _matched(_PARAM, text).groups()
     default = quoted if quoted is not None else plain
     choices = tuple(kind.split("|")) if "|" in kind else ()
     if choices or kind in ("text", "regex"):
@@ -379,16 +148,56 @@ def _param(match: re.Match[str], where: str) -> Param:
     number = _NUMBER.match(kind)
     least, dots, most = ((number and number[2]) or "").partition("..")
     if number and (dots or number[2] is None):
-        low = _number(least) if least else -_MOST
-        high = _number(most) if most else _MOST
+        low = finite_number(least) if least else -MOST
+        high = finite_number(most) if most else MOST
         if low is not None and high is not None:
             return Param(name, number[1], (), default, doc, low, high)
-    raise InputError(f"{where}: a parameter is a|choice, text, regex, number[LOW..HIGH] or int[LOW..HIGH]")
+    raise ValueError("a parameter is a|choice, text, regex, number[LOW..HIGH] or int[LOW..HIGH]")
+
+
+def _column(text: str) -> ResultColumn:
+    name, unit, doc = _matched(_COLUMN, text).groups()
+    return ResultColumn(name, _one_of(unit, UNITS), doc)
+
+
+def _one_of(text: str, known: Collection[str]) -> str:
+    if text not in known:
+        raise ValueError
+    return text
+
+
+def _answer(text: str) -> OtherAnswer:
+    name, query, params = _matched(_ANSWER, text).groups()
+    return OtherAnswer(name, find(query), _pairs(params))
+
+
+def _drill(text: str) -> Drill:
+    column, query, params = _matched(_DRILL, text).groups()
+    return Drill(column, query, _pairs(params))
 
 
 def names_of(text: str) -> tuple[str, ...]:
-    """The names between the commas of a tag."""
+    """Return the names between commas."""
     return tuple(n.strip() for n in text.split(",") if n.strip())
+
+
+_TAGS: dict[str, Callable[[str], Any]] = {
+    "param": _param,
+    "column": _column,
+    "main": names_of,
+    "order": str,
+    "use": names_of,
+    "by": lambda text: tuple(_one_of(name, GPU_COLUMNS) for name in names_of(text)),
+    "answer": _answer,
+    "needs": str,
+    "rows": lambda text: _matched(re.compile("if (.*)"), text)[1],
+    "pass": lambda text: _one_of(text, PASSES),
+    "full": str,
+    "disturbed": str,
+    "plot": str,
+    "drill": _drill,
+}
+"""What reads the text behind each tag. Raises ValueError if it is not well-formed."""
 
 
 def unwrap(lines: Iterable[str]) -> list[str]:
@@ -403,7 +212,7 @@ def unwrap(lines: Iterable[str]) -> list[str]:
 
 
 def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
-    """Built-in queries and those of further folders by name; a user's query hides a built-in one of the same name."""
+    """Return all queries by name. Those of folders replace built-in ones of the same name."""
     found = {name: _built_in(path) for name, path in _built_in_paths().items()}
     for folder in _there(folders):
         found |= {name: parse(path) for name, path in _paths(folder).items()}
@@ -411,7 +220,7 @@ def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
 
 
 def _paths(folder: Path) -> dict[str, Path]:
-    """The query files of a folder by the names of their queries."""
+    """Return the query files of a folder by the names of their queries."""
     return {path.stem: path for path in sorted(folder.rglob("*.sql")) if path.parent.name != MODULES}
 
 
@@ -421,7 +230,7 @@ def _built_in_paths() -> dict[str, Path]:
 
 
 _built_in = cache(parse)
-"""Read once: a report asks for a hundred."""
+"""Cached: a report answers a hundred queries."""
 
 
 def _there(folders: Iterable[Path]) -> list[Path]:
@@ -437,7 +246,7 @@ def _there(folders: Iterable[Path]) -> list[Path]:
 
 
 def find(name: str, folders: Iterable[Path] = ()) -> Query:
-    """The query of a name; raises InputError with the nearest names, if any is near."""
+    """Return the query of a name. Raises InputError that suggests similar names."""
     folders = _there(folders)
     for folder in reversed(folders):
         if path := _paths(folder).get(name):
@@ -446,7 +255,8 @@ def find(name: str, folders: Iterable[Path] = ()) -> Query:
         return _built_in(path)
     import difflib
 
-    near = difflib.get_close_matches(name, list(catalog(folders)), 3)
+    known = [*_built_in_paths(), *(name for folder in folders for name in _paths(folder))]
+    near = difflib.get_close_matches(name, dict.fromkeys(known), 3)
     instead = (
         f"; did you mean {', '.join(near)}? (`analyze query` lists all)" if near else " (`analyze query` lists them)"
     )

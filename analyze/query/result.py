@@ -16,7 +16,7 @@ from analyze.query.databases import empty_database
 from analyze.query.filtered_rows import FilteredRows
 from analyze.query.literals import identifier
 from analyze.query.portable_types import distinct, plain
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.query.sql_checks import failure
 from analyze.query.sql_process import FirstRows, ProcessRows
 

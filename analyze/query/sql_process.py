@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from analyze.errors import InputError, InternalError, MachineError, ReportedError
 from analyze.query import duckdb_memory
 from analyze.query.databases import empty_database
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.query.selection import Selection
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store

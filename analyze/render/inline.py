@@ -14,7 +14,7 @@ from analyze.render.texts import SENTENCES, fitted, middle, visible
 from analyze.render.units import format_columns, is_text
 
 if TYPE_CHECKING:
-    from analyze.query.query_files import ResultColumn
+    from analyze.query.query_declaration import ResultColumn
 
 FIRST, LAST = 15, 5
 """Rows shown of a long table, at its start and end."""

@@ -18,7 +18,7 @@ from analyze.render.texts import CUT, SENTENCES, common_beginning, fitted, padde
 from analyze.render.units import Heading, format_columns, is_text
 
 if TYPE_CHECKING:
-    from analyze.query.query_files import ResultColumn
+    from analyze.query.query_declaration import ResultColumn
 
 PIPED_WIDTH = 160
 """Width if the output is not a terminal and COLUMNS is not set."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from analyze.render.texts import visible
 
 if TYPE_CHECKING:
-    from analyze.query.query_files import ResultColumn
+    from analyze.query.query_declaration import ResultColumn
     from analyze.query.result import Result
 
 SCALES: dict[str, tuple[tuple[float, str], ...]] = {

@@ -20,7 +20,8 @@ from analyze.plots.per import Counts
 from analyze.query.data_needs import lacks
 from analyze.query.engine import Engine
 from analyze.query.literals import of_run, of_runs
-from analyze.query.query_files import Query, find
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import find
 from analyze.query.selection import Selection, check_by
 from analyze.render import visible
 from analyze.report.first_screen import Tile, quality, tiles

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from analyze.plots.figure import Rows, Scale, cut, label, quantity
-from analyze.query.query_files import ResultColumn
+from analyze.query.query_declaration import ResultColumn
 from analyze.render.units import SCALES, decimals, is_text
 
 Link = Callable[[str, tuple[Any, ...]], str]

@@ -14,7 +14,8 @@ from analyze.plots import declared, drawing
 from analyze.plots.figure import Figure, Rows
 from analyze.plots.per import Counts
 from analyze.query.engine import Engine
-from analyze.query.query_files import Query, find
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import find
 from analyze.query.result import Result
 from analyze.query.selection import Selection
 from analyze.query.text_checks import check_text

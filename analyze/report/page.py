@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from analyze.plots import drawing
 from analyze.plots.figure import DARK, LIGHT, Figure, Rows
-from analyze.query.query_files import Query
+from analyze.query.query_declaration import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
 from analyze.report.first_screen import ComparedFigure, Tile

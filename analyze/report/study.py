@@ -17,7 +17,8 @@ from analyze.plots.figure import Rows
 from analyze.query.databases import empty_database
 from analyze.query.engine import Engine
 from analyze.query.guessed_units import guess_unit
-from analyze.query.query_files import Query, ResultColumn, find
+from analyze.query.query_declaration import Query, ResultColumn
+from analyze.query.query_files import find
 from analyze.query.result import create_table
 from analyze.query.selection import Selection
 from analyze.query.sql_checks import check_select, sentence

@@ -14,7 +14,8 @@ import schemas
 from analyze.errors import InputError, unreadable
 from analyze.plots import declared
 from analyze.plots.figure import Rows
-from analyze.query.query_files import UNITS, ResultColumn, find
+from analyze.query.query_declaration import UNITS, ResultColumn
+from analyze.query.query_files import find
 from analyze.query.selection import PROFILERS, RUN_COLUMNS
 from schemas.files import is_dir, is_file, read_bounded
 

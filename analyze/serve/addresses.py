@@ -11,7 +11,8 @@ from urllib.parse import quote, urlencode
 
 from analyze.plots.figure import Rows
 from analyze.query.literals import of_run, text_literal
-from analyze.query.query_files import Drill, Query, find
+from analyze.query.query_declaration import Drill, Query
+from analyze.query.query_files import find
 from analyze.query.selection import Selection
 from analyze.report.html_table import Link
 

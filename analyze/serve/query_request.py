@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import mkstemp
 
 from analyze.errors import InputError
-from analyze.query.query_files import Query
+from analyze.query.query_declaration import Query
 from analyze.query.result import Result
 from analyze.render import write
 from analyze.serve.addresses import ONLY, PageSelection
@@ -52,7 +52,8 @@ class QueryRequest:
             for k, v in params.items()
             if k not in defaults or (v != defaults[k].default and (v or defaults[k].type in ("text", "regex")))
         }
-        by, params = query.own_by([name.strip() for name in given.get("by", "").split(",") if name.strip()], params)
+        names = [name.strip() for name in given.get("by", "").split(",") if name.strip()]
+        by, params = query.move_by_to_per(names, params)
         query.bind(params)
         rows = given.get("rows") or str(SHOWN_ROWS)
         if not rows.isdecimal() or not 1 <= int(rows) <= MOST_SHOWN_ROWS:

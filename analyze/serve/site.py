@@ -22,7 +22,8 @@ from analyze.plots.figure import Rows, cut, label
 from analyze.plots.per import Counts
 from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
-from analyze.query.query_files import Query, catalog, find
+from analyze.query.query_declaration import Query
+from analyze.query.query_files import catalog, find
 from analyze.query.selection import DEFAULT, PROFILERS, Selection
 from analyze.render import visible
 from analyze.render.units import finite
@@ -250,7 +251,7 @@ class Site:
                 nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
                 why = f"none with {nothing}." if asked.only else why_empty(engine, query, params, asked.filter)
                 notes.append(f"No rows: {why}")
-            elif query.mixes(by, len(engine.run_ids), [c.name for c in rows.columns]):
+            elif query.aggregates_runs(by, len(engine.run_ids), [c.name for c in rows.columns]):
                 notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
             sql = query.filled(params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
