@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from collect.compile_logs import keep_compile_logs
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.gpu_sampler import SAMPLES_NAME, sampling
@@ -263,6 +264,7 @@ def _execute(passes: RecordedPasses, options: RunOptions, scratch: Path, console
                 done.command, log, environment, signals, on_tick, shown, reads_stdin, options.directory
             )
     reports = read_reports(scratch)
+    keep_compile_logs(scratch, path)
     if is_program and (left := left_behind(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
         say(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")

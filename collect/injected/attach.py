@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .compile_log import switch_on
 from .marks import mark
 from .recorder import AttachedRecorder
 from .watching import WatchingRecorder
@@ -65,6 +66,8 @@ def install() -> None:
         return
     config = json.loads(text)
     mark(config, "no torch")
+    if config.get("compile_log"):
+        switch_on(config["work"])
 
     def start() -> None:
         mark(config, "killed")  # unless it comes to its end

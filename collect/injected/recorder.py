@@ -35,6 +35,7 @@ from .child_processes import (
     exit_before_static_destructors,
     started_by_multiprocessing,
 )
+from .compile_log import has_log
 from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
@@ -329,7 +330,7 @@ class AttachedRecorder:
             {
                 "ok": reason is None,
                 "reason": reason,
-                "stem": self.stem if blocks or (self.memory and self.memory.written) else "",
+                "stem": self.stem if blocks or (self.memory and self.memory.written) or has_log() else "",
                 "facts": torch_facts(),
                 "gpus": used_gpus(),
                 "world_size": self.job.world_size,

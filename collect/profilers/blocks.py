@@ -22,7 +22,7 @@ from schemas.errors import MachineError
 
 SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
 NOTHING = dict.fromkeys(
-    ("shapes", "memory", "stacks", "flops", "memory_timeline", "memory_history", "oom_snapshot"), False
+    ("shapes", "memory", "stacks", "flops", "memory_timeline", "memory_history", "oom_snapshot", "compile_log"), False
 )
 """What torch.profiler records besides events, by option: nothing."""
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from collect.compile_logs import SUFFIX
+from collect.injected.compile_log import LOGS, WORKERS
 from collect.profilers.base import Profiler
 from collect.profilers.blocks import BlockProfiler
 from collect.profilers.gpu import GpuProfiler
@@ -35,6 +39,10 @@ class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
     oom_snapshot: Annotated[
         bool, Option("Write a memory snapshot of the program when a GPU's memory runs out.", PANEL)
     ] = True
+    compile_log: Annotated[
+        bool,
+        Option("Write torch's log of what torch.compile does (TORCH_TRACE), unless the variable is set.", PANEL),
+    ] = True
     memory_timeline: Annotated[
         bool, Option("Write a memory timeline; implies --shapes, --memory and --stacks.", PANEL)
     ] = False
@@ -58,6 +66,7 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
         ".key_averages.csv": "key_averages",
         ".memory_timeline.json.gz": "memory_timeline",
         ".memory_snapshot.pickle": "memory_snapshot",
+        SUFFIX: "torch_trace",
     }
 
     def steps(self) -> tuple[int, int, int]:
@@ -68,7 +77,24 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
     def settings(self) -> dict[str, Any]:
         """Return what torch.profiler records besides events."""
         own = ("memory_timeline", "memory_history", "oom_snapshot")
-        return {**self.own.recorded(), **{name: getattr(self.own, name) for name in own}}
+        return {
+            **self.own.recorded(),
+            **{name: getattr(self.own, name) for name in own},
+            "compile_log": self._logs_compilations,
+        }
+
+    @property
+    def _logs_compilations(self) -> bool:
+        # A job of days would fill the disk.
+        return self.own.compile_log and "TORCH_TRACE" not in os.environ and not self.options.rules
+
+    def environment(self, folder: Path, scratch: Path) -> dict[str, str]:
+        """Let the workers of a built-in model log what torch.compile does; those of a program attach."""
+        logs = {"TORCH_TRACE": str(scratch / LOGS / WORKERS)}
+        return {
+            **super().environment(folder, scratch),
+            **(logs if self._logs_compilations and not self.options.program else {}),
+        }
 
     def other_passes(self) -> list[Profiler[Any]]:
         """Return the GPU-only block."""

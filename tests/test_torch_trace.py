@@ -1,0 +1,236 @@
+"""TORCH_TRACE logs: what torch.compile compiled, where its graphs break, and which guards fail."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import run_cli
+from support import sql
+
+PREFIX = "V1126 04:09:31.008000 502 torch/_dynamo/utils.py:2126] "
+SECOND_US = 1_000_000
+
+
+def record(
+    payload: str | None = None, compile_id: tuple[int, int] | None = (0, 0), attempt: int = 0, **data: Any
+) -> str:
+    """A record as torch writes it."""
+    if compile_id:
+        data |= {"frame_id": compile_id[0], "frame_compile_id": compile_id[1], "attempt": attempt}
+    if payload is None:
+        return f"{PREFIX}{json.dumps(data)}\n"
+    data["has_payload"] = hashlib.md5(payload.encode()).hexdigest()
+    return f"{PREFIX}{json.dumps(data)}\n" + "".join(f"\t{line}\n" for line in payload.split("\n"))
+
+
+def phase(name: str, start_us: int, end_us: int, *inside: str, **where: Any) -> str:
+    """A phase of the compiler, with what is logged in it."""
+    begin, end = (
+        record(json.dumps({"name": name, "ts": ts, "ph": ph, "args": {}}, indent=0), chromium_event={}, **where)
+        for ph, ts in (("B", start_us), ("E", end_us))
+    )
+    return begin + "".join(inside) + end
+
+
+def artifact(name: str, payload: str, **where: Any) -> str:
+    return record(payload, artifact={"name": name, "encoding": "string"}, **where)
+
+
+def metrics(start_us: int, duration_us: int, kind: str = "compilation_metrics", **more: Any) -> str:
+    """The last record of a compilation; times in us, by torch's names."""
+    where = {name: more.pop(name) for name in ("compile_id", "attempt") if name in more}
+    frame, number = where.get("compile_id", (0, 0))
+    return record(
+        **{kind: {"compile_id": f"{frame}/{number}", "start_time_us": start_us, "duration_us": duration_us, **more}},
+        **where,
+    )
+
+
+STRINGS = record(str=["/home/me/train.py", 0], compile_id=None) + record(
+    str=["/venv/lib/python3.12/site-packages/torch/nn/modules/module.py", 1], compile_id=None
+)
+STACK = [
+    {"line": 40, "name": "<module>", "filename": 0}, {"line": 1787, "name": "_call_impl", "filename": 1},
+    {"line": 12, "name": "forward", "filename": 0},
+]  # fmt: skip
+GUARD = "tensor 'x' size mismatch at index 0. expected 64, actual 48"
+BREAK = """Graph break in user code at /home/me/train.py:14
+Graph Break Reason: Failed to trace builtin operator
+  Explanation: Dynamo does not know how to trace `print`.
+  Hint: Avoid calling `print`.
+  Hint: Please report an issue to PyTorch.
+
+  Developer debug context: builtin print
+
+User code traceback:
+  File "/home/me/train.py", line 40, in <module>
+    loss = model(x)
+    ~~~~~^^^
+  File "/home/me/train.py", line 14, in forward
+    print("<b>here</b>")
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.12/site-packages/torch/_dynamo/symbolic_convert.py", line 1123, in wrapper
+torch._dynamo.exc.Unsupported: Failed to trace builtin operator
+"""
+GRAPH = """class GraphModule(torch.nn.Module):
+    def forward(self, L_x_: "f32[64, 256][256, 1]cuda:0"):
+        l_x_ = L_x_
+
+        # File: /home/me/train.py:13 in forward, code: x = torch.nn.functional.gelu(self.first(x))
+        linear: "f32[64, 256][256, 1]cuda:0" = torch._C._nn.linear(l_x_);  l_x_ = None
+        x: "f32[64, 256][256, 1]cuda:0" = torch._C._nn.gelu(linear);  linear = None
+        # File: /home/me/train.py:15 in forward, code: return x.sum()
+        sum_1: "f32[][]cuda:0" = x.sum();  x = None
+        return (sum_1,)
+"""
+CODE = """# AOT ID: ['3_forward']
+import torch
+# kernel path: /tmp/torchinductor/vv/k.py
+# Topologically Sorted Source Nodes: [linear, x], Original ATen: [aten.addmm, aten.gelu]
+# Source node to ATen node mapping:
+#   x => gelu
+triton_poi_fused_addmm_gelu_0 = async_compile.triton('triton_poi_fused_addmm_gelu_0', '''
+import triton
+''', device_str='cuda')
+def call(args):
+        # Topologically Sorted Source Nodes: [sum_1], Original ATen: [aten.sum]
+        extern_kernels.mm(arg0, arg1, out=buf0)
+        # Topologically Sorted Source Nodes: [linear, x], Original ATen: [aten.addmm, aten.gelu]
+        triton_poi_fused_addmm_gelu_0.run(buf0, stream=stream0)
+"""
+# Frame 0: the first attempt breaks at a print, the second is compiled; its backward, and a recompilation that fails.
+LOG = (
+    STRINGS
+    + record(dynamo_start={"stack": STACK})
+    + phase("dynamo", 1 * SECOND_US, 5 * SECOND_US,
+        artifact("dynamo_graph_break_reason", BREAK),
+        record(GRAPH, attempt=1, dynamo_output_graph={}),
+        phase("backend_compile", 2 * SECOND_US, 4 * SECOND_US,
+            record(CODE, attempt=1, inductor_output_code={"filename": "/tmp/torchinductor/ab/code.py"}), attempt=1),
+        artifact("fx_graph_cache_miss", "{}", attempt=1), artifact("aotautograd_cache_miss", "{}", attempt=1),
+        metrics(1 * SECOND_US, 4 * SECOND_US, attempt=1, co_name="forward", co_filename="/home/me/train.py",
+            co_firstlineno=12, guard_count=7, graph_op_count=3, has_guarded_code=True,
+            dynamo_compile_time_before_restart_us=500_000,
+            aot_autograd_cumulative_compile_time_us=2_000_000, inductor_cumulative_compile_time_us=1_500_000,
+            inductor_code_gen_cumulative_compile_time_us=900_000, triton_compile_time_us=600_000,
+            restart_reasons=["Failed to trace builtin operator\n  Explanation: no"]))
+    + artifact("fx_graph_cache_hit", "{}", attempt=1)
+    + metrics(6 * SECOND_US, 1 * SECOND_US, "bwd_compilation_metrics", attempt=1,
+        inductor_cumulative_compile_time_us=800_000)
+    + artifact("recompile_reasons", f'[\n"0/0: {GUARD}"\n]',
+        compile_id=(0, 1))
+    + record(dynamo_start={"stack": STACK}, compile_id=(0, 1))
+    + metrics(8 * SECOND_US, 2 * SECOND_US, compile_id=(0, 1), co_name="forward", fail_type="Unsupported",
+        fail_reason="no <i>way</i>", recompile_reason=f"0/0: {GUARD}")
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "dedicated_log_torch_trace_rank_3_abc.log"
+    path.write_text(LOG)
+    return path
+
+
+def test_compilations_by_hand(log: Path) -> None:
+    names = "compile_id, attempt, pass, outcome, function, line, start_ns, dur_ns, rank"
+    found = [tuple(r.values()) for r in sql(log, f"SELECT {names} FROM compilations ORDER BY compilation")]
+    second = 1_000_000_000
+    assert found == [
+        # No record before it has a time.
+        ("0/0", 0, "forward", "restarted", "forward", 12, None, None, 3),
+        ("0/0", 1, "forward", "compiled", "forward", 12, second, 4 * second, 3),
+        ("0/0", 1, "backward", "compiled", "forward", 12, 6 * second, second, 3),
+        ("0/1", 0, "forward", "failed", "forward", 12, 8 * second, 2 * second, 3),
+    ]
+    phases = (
+        "backend_ns, inductor_ns, codegen_ns, triton_ns, restarted_ns, guards, fx_cache, aot_cache, restart_reasons"
+    )
+    [forward] = sql(log, f"SELECT {phases} FROM compilations WHERE attempt = 1 AND pass = 'forward'")
+    assert tuple(forward.values()) == (
+        2 * second, 1_500_000_000, 900_000_000, 600_000_000, 500_000_000, 7, "miss", "miss",
+        "Failed to trace builtin operator",
+    )  # fmt: skip
+    [backward] = sql(log, "SELECT inductor_ns, fx_cache, aot_cache FROM compilations WHERE pass = 'backward'")
+    assert tuple(backward.values()) == (800_000_000, "hit", None)
+    assert [tuple(r.values()) for r in sql(log, "SELECT name, start_ns, dur_ns FROM compile_phases ORDER BY 2")] == [
+        ("dynamo", second, 4 * second), ("backend_compile", 2 * second, 2 * second),
+    ]  # fmt: skip
+
+
+def test_graph_breaks_recompiles_and_kernels_by_hand(log: Path) -> None:
+    [row] = sql(log, "SELECT reason, explanation, hint, file, line, function FROM graph_breaks")
+    assert tuple(row.values()) == (
+        "Failed to trace builtin operator", "Dynamo does not know how to trace `print`.", "Avoid calling `print`.",
+        "/home/me/train.py", 14, "forward",
+    )  # fmt: skip
+    [row] = sql(log, "SELECT compile_id, failed_compile_id, guard FROM recompiles")
+    assert tuple(row.values()) == ("0/1", "0/0", GUARD)
+    kernels = sql(
+        log,
+        "SELECT kernel, kind, pass, graph, ops, list(line ORDER BY line) AS lines FROM compiled_kernels k"
+        " JOIN compiled_lines l ON l.kernel_number = k.number GROUP BY ALL ORDER BY kernel DESC",
+    )
+    assert [tuple(row.values()) for row in kernels] == [
+        ("triton_poi_fused_addmm_gelu_0", "triton", "forward", 3, "aten.addmm, aten.gelu", [13]),
+        ("extern_kernels.mm", "library", "forward", 3, "aten.sum", [15]),
+    ]
+
+
+def test_ids_that_begin_anew_are_other_compilations(tmp_path: Path) -> None:
+    """After torch.compiler.reset(); and a program that is killed while it compiles."""
+    once = record(dynamo_start={"stack": STACK}) + metrics(1, 1)
+    path = tmp_path / "x.log"
+    path.write_text(STRINGS + once + once + record(dynamo_start={"stack": STACK}, compile_id=(1, 0)))
+    found = sql(path, "SELECT compilation, compile_id, outcome FROM compilations ORDER BY compilation")
+    assert [tuple(r.values()) for r in found] == [
+        (0, "0/0", "compiled"),
+        (1, "0/0", "compiled"),
+        (2, "1/0", "unfinished"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("damage", "compilations", "lost"),
+    [
+        (LOG.replace('"compilation_metrics": {', '"compilation_metrics": ', 1), 4, "its JSON is damaged"),
+        (LOG + "Segmentation fault\n", 4, "no record of torch's log"),
+        (
+            LOG + PREFIX + '{"compilation_metrics": 7}\n',
+            4,
+            "dropped records, in which a value is missing or cannot be: 1",
+        ),
+        (LOG + PREFIX + '{"a": ' + "[" * 200_000 + "\n", 4, "its JSON is damaged"),
+        (LOG + artifact("recompile_reasons", "[7]"), 4, "dropped records, in which a value is missing or cannot be: 1"),
+        (
+            LOG.replace("builtin print", "builtin ***"),
+            4,
+            "not what torch wrote (their MD5 differs), but edited or damaged: 1;",
+        ),
+        (LOG.replace("\n", "\r\n"), 4, None),
+        (LOG[: len(LOG) // 2], 2, "no record of torch's log|not what torch wrote"),
+    ],
+    ids=["json", "other text", "no metrics", "nested", "no reason", "edited", "CRLF", "cut"],
+)
+def test_damage_is_said(tmp_path: Path, damage: str, compilations: int, lost: str | None) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes(damage.encode())
+    found = len(sql(path, "SELECT 1 FROM compilations"))
+    [(warnings,)] = [tuple(r.values()) for r in sql(path, "SELECT warnings FROM runs")]
+    assert found == compilations
+    if lost is None:
+        assert not warnings
+    else:
+        assert any(text in warnings for text in lost.split("|"))
+
+
+def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("V1126 some other log] {}\n")
+    done = run_cli("query", "compiled", str(path))
+    assert done.returncode == 2 and "not a file that any source reads" in done.stderr
