@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from schemas import gpu_samples
-from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, declare_table
+from schemas.table_declaration import COLLECTIVE, CPU, GPU, INTERVAL, LINK, Table, declare_table
 from schemas.workload import COLUMNS as WORKLOAD_COLUMNS
 
 _SUMMARY = (
@@ -16,7 +16,7 @@ _SUMMARY = (
     ("share_pct", "double", "%", "share of the log's own total, as printed"),
 )
 
-EVENT_TABLES = (
+_EVENTS = (
     declare_table(
         "runs",
         "a run: one workload under one profiler",
@@ -114,6 +114,7 @@ EVENT_TABLES = (
         ("name", "string", "", "function, without version suffix (_v7000) where the profiler adds one"),
         *INTERVAL,
         *LINK,
+        ("kernel", "string", "", "kernel that it launches, where the file says so (ROCm)"),
     ),
     declare_table(
         "cpu_ops",
@@ -156,6 +157,27 @@ EVENT_TABLES = (
         ("op_id", "int64", "", "External id"),
         ("python_id", "int64", "", "Python id of a python_function"),
         ("python_parent_id", "int64", "", "Python id of its caller"),
+    ),
+)
+CAPTURED = {"cpu_ops": "captured_ops", "ranges": "captured_ranges", "cuda_calls": "captured_calls"}
+"""Tables of what the CPU did while CUDA graphs were captured, by the tables of what it did in the recording."""
+
+EVENT_TABLES = (
+    *_EVENTS,
+    *(
+        Table(CAPTURED[table.name], f"{table.row}, while a CUDA graph was captured", table.columns)
+        for table in _EVENTS
+        if table.name in CAPTURED
+    ),
+    declare_table(
+        "graph_nodes",
+        "a node of a CUDA graph, as the CUDA driver lists it when the capture ends",
+        ("graph", "int32", "", "number of the graph in its process, from 1: CUDAGraph.replay#N runs graph N"),
+        ("begin_ns", "int64", "ns", "begin of its capture"),
+        ("end_ns", "int64", "ns", "end of its capture"),
+        ("node", "int32", "", "its number in the graph, from 0, in the order of creation"),
+        ("kind", "string", "", "kernel, memcpy, memset or other"),
+        ("name", "string", "", "kernel name; NULL of copies and fills, and where the driver does not know it"),
     ),
 )
 """Runs, ranks and the events of a timeline."""

@@ -16,10 +16,11 @@ import numpy.typing as npt
 from analyze.derive import forward_operators
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
 from analyze.derive.forward_operators import ForwardOperators
+from analyze.derive.graph_replays import Replayed, captures_added, is_graph_launch, replayed
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts, values_at
-from analyze.derive.phases import PhaseAt
+from analyze.derive.phases import PhaseAt, phase_calls
 from analyze.derive.sized_calls import calls_at
 from analyze.derive.threads import OpenIntervals, distinct, find, outermost
 from analyze.derive.twins import FULL_WORK_READS, with_twins
@@ -43,6 +44,9 @@ READS = {
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
     "sized_calls": ("call", "tid", "start_ns", "dur_ns", "counts_flops", "counts_bytes"),
+    "captured_ops": (*_EVENT, *(c for c in forward_operators.READS if c not in _EVENT)),
+    "captured_ranges": ("origin", *_EVENT),
+    "graph_launches": ("graph", "kind", "name", "tid", "start_ns"),
     "twins": ("device", "full_stream", "full_start_ns", "full_correlation_id"),
     "full.gpu_work": FULL_WORK_READS,
 }
@@ -128,19 +132,27 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     called = {kind: find(calls.id, own) for kind, own in ids.items()}
     alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(of_ops[kind])]] for kind in KINDS]
     calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
+    captured = _captured(tables, ids, calls, called, call_names)
+    tables = captures_added(tables)
+    alone += [part.tid[part.tid != NULL] for part in captured.values()]
     operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
-    phases = PhaseAt(tables["phase_calls"])
+    phases = PhaseAt(pa.concat_tables([tables["phase_calls"], _captured_phases(tables)], promote_options="default"))
     flop_call_at, sized_call_at = (calls_at(tables["sized_calls"], c) for c in ("counts_flops", "counts_bytes"))
     for kind, table in KINDS.items():
         for first in range(0, tables[table].num_rows, ROWS):
             rows = tables[table].slice(first, ROWS)
             own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, of_ops, called))
             tid, start = calls.tid[call], calls.start[call]
-            of_op = operators.columns(op_id, tid, start)
+            capture = Replayed(*(column[first : first + ROWS] for column in captured[kind]))
+            # The operator of a replayed kernel ran when its graph was captured.
+            is_captured = capture.start != NULL
+            op_id = np.where(is_captured, NULL, op_id)
+            by_tid, by_start = np.where(is_captured, capture.tid, tid), np.where(is_captured, capture.start, start)
+            of_op = operators.columns(op_id, by_tid, by_start)
             from_op = op_id > 0
             from_tid, from_ns = (
                 np.where(from_op, of_op[op_column].fill_null(NULL), of_call)
-                for op_column, of_call in (("op_tid", tid), ("op_start_ns", start))
+                for op_column, of_call in (("op_tid", by_tid), ("op_start_ns", by_start))
             )
             yield pa.RecordBatch.from_pydict(
                 {
@@ -153,12 +165,44 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
                     "call_tid": nullable(tid),
                     "call_start_ns": nullable(start),
                     "call_dur_ns": nullable(calls.dur[call]),
+                    "graph": nullable(capture.graph, pa.int32()),
+                    "capture_tid": nullable(capture.tid),
+                    "capture_start_ns": nullable(capture.start),
                     **of_op,
-                    **phases.columns(tid, start),
+                    **phases.columns(tid, start, capture.tid, capture.start),
                     "flop_call": nullable(flop_call_at(from_tid, from_ns), pa.int32()),
                     "sized_call": nullable(sized_call_at(from_tid, from_ns), pa.int32()),
                 }
             )
+
+
+def _captured_phases(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the phases in which CUDA graphs were captured."""
+    found = phase_calls({"ranges": tables["captured_ranges"], "cpu_ops": tables["captured_ops"]})
+    return found.select(READS["phase_calls"])
+
+
+def _captured(
+    tables: Mapping[str, pa.Table], ids: dict[str, Ints], calls: Calls, called: dict[str, Ints], call_names: pa.Array
+) -> dict[str, Replayed]:
+    """Return the captured launch of each piece of work of a replayed CUDA graph, by kind."""
+    launches_graph = np.array([*map(is_graph_launch, call_names.to_pylist()), False])
+    place = np.concatenate(list(called.values()))
+    found = replayed(
+        tables["graph_launches"],
+        tables["ranges"],
+        {kind: tables[table] for kind, table in KINDS.items()},
+        np.concatenate(list(ids.values())),
+        np.concatenate([ints(tables[table], "start_ns") for table in KINDS.values()]),
+        calls.tid[place],
+        calls.start[place],
+        launches_graph[calls.name[place]],
+    )
+    ends = np.cumsum([len(own) for own in ids.values()])
+    return {
+        kind: Replayed(*(column[end - len(ids[kind]) : end] for column in found))
+        for kind, end in zip(KINDS, ends, strict=True)
+    }
 
 
 def _first_on_stream(work: pa.Table) -> pa.Array:
@@ -426,6 +470,19 @@ _TABLE = declare_table(
     ("call_start_ns", "int64", "ns", "start of the launch call"),
     ("call_dur_ns", "int64", "ns", "length of the launch call"),
     (
+        "graph",
+        "int32",
+        "",
+        "CUDA graph that it is a replay of, as in graph_launches; NULL if its capture is not known",
+    ),
+    (
+        "capture_tid",
+        "int64",
+        "",
+        "of a replay: thread of the launch call in the capture, to which the columns on operators and phases refer",
+    ),
+    ("capture_start_ns", "int64", "ns", "start of that call"),
+    (
         "op_name",
         "string",
         "",
@@ -479,7 +536,7 @@ DERIVED = (
     ),
     Derived(
         _TABLE,
-        version=5,
+        version=6,
         reads=READS,
         compute=gpu_work,
     ),

@@ -67,9 +67,14 @@ class PhaseAt:
         self._own = OpenIntervals(tid[own], start[own], start[own] + dur[own])
         self._all = OpenIntervals(np.zeros(len(start), np.int64), start, start + dur)
 
-    def columns(self, tid: Ints, time: Ints) -> dict[str, pa.Array]:
-        """Return the phase at these times (NULL: none) and the start of its call."""
+    def columns(self, tid: Ints, time: Ints, capture_tid: Ints, capture_time: Ints) -> dict[str, pa.Array]:
+        """Return the phase at these times (NULL: none) and the start of its call.
+
+        Of the replay of a CUDA graph it is the phase in which the launch was captured, if there was one.
+        """
         row = self._own_rows[self._own.at(tid, time)]
+        captured = self._own_rows[self._own.at(capture_tid, capture_time)]
+        row = np.where(captured >= 0, captured, row)
         others = np.flatnonzero((row < 0) & (time != NULL))
         row[others] = self._all.at(np.zeros(len(others), np.int64), time[others])
         return {

@@ -32,8 +32,9 @@ _SHAPES = {
 }
 """What is the same of a piece of work and its twin."""
 LAUNCHED_BY = (
-    "op_id", "call_name", "call_tid", "op_name", "op_tid", "op_start_ns", "op_dur_ns", "outer_name", "outer_start_ns",
-    "forward_tid", "forward_start_ns", "phase", "phase_start_ns", "flop_call", "sized_call",
+    "op_id", "call_name", "call_tid", "graph", "capture_tid", "capture_start_ns", "op_name", "op_tid", "op_start_ns",
+    "op_dur_ns", "outer_name", "outer_start_ns", "forward_tid", "forward_start_ns", "phase", "phase_start_ns",
+    "flop_call", "sized_call",
 )  # fmt: skip
 """Columns of gpu_work that are taken from the twin. The time of the launch is not: it is of the other block."""
 READS = {

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
+from analyze.ingestion.graph_captures import CAPTURES, FOLDER
 from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
 from analyze.ingestion.raw_files import export_of, given_paths
 from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
@@ -198,10 +199,13 @@ def _look_into(
     if any(e.name == MANIFEST_NAME for e in plain):
         below.folders.append(folder)
         return
-    files = [folder / e.name for e in plain if not _NOT_TRACES.fullmatch(e.name)]
+    # Captures belong to the trace beside them.
+    files = [folder / e.name for e in plain if not _NOT_TRACES.fullmatch(e.name) and not e.name.endswith(CAPTURES)]
     seen += [f for f in files if not (isinstance(f, RemotePath) and _CATALOGUE.fullmatch(str(f)))]
     pending += [
-        folder / e.name for e in reversed(found) if e.is_dir(follow_symlinks=False) and not e.name.startswith(".")
+        folder / e.name
+        for e in reversed(found)
+        if e.is_dir(follow_symlinks=False) and not e.name.startswith(".") and not (e.name == FOLDER and files)
     ]
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from analyze.errors import InputError, StorageError
 from analyze.ingestion import kernel_names
 from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.drop_impossible_work import drop_impossible_work
+from analyze.ingestion.graph_captures import captured_rows
 from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.table_files import TableWriter
@@ -177,7 +179,8 @@ def _write_file(
         writers: dict[tuple[str, int], TableWriter] = {}
         folder.mkdir(parents=True, exist_ok=True)
         path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: tell(there // 2)))
-        for table, own_rank, batch in sources.read(file.kind, path, result.report, mapper):
+        rows = sources.read(file.kind, path, result.report, mapper)
+        for table, own_rank, batch in chain(rows, captured_rows(file, folder, result.report, mapper)):
             rank = file.rank if own_rank is None else file.first_rank + own_rank
             batch = shifted(batch, file.shift_ns)
             if (table, rank) not in writers:

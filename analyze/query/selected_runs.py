@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to answer."""
 
-OF_FULL_BLOCK = {f"full_{table}": table for table in ("cpu_ops", "kernels", "process_groups", "ranges")}
+_OF_FULL = ("captured_ops", "captured_ranges", "cpu_ops", "kernels", "process_groups", "ranges")
+OF_FULL_BLOCK = {f"full_{table}": table for table in _OF_FULL}
 """Views that blocks of SQL read: rows of the full block of each GPU-only block, with the run_id of the latter."""
 
 _IN_FILE_ORDER = {"memory_events"}

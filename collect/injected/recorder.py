@@ -40,6 +40,7 @@ from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
 from .gpu_session import open_session
+from .graph_captures import GraphCaptures
 from .job import Job
 from .marks import mark
 from .memory_snapshots import MemorySnapshot
@@ -77,6 +78,8 @@ class AttachedRecorder:
         """Blocks that have ended and were written."""
         self.memory: MemorySnapshot | None = None
         """Once this process uses CUDA."""
+        self.captures: GraphCaptures | None = None
+        """Of the CUDA graphs of a program that is recorded from its start on."""
         self.started = False
         """Whether a recorder has run in this process, or in the one it was forked from."""
         self.yielded = False
@@ -89,6 +92,11 @@ class AttachedRecorder:
     def start(self) -> None:
         """Record now, or from the first use of torch on. Whether the program steps an optimizer is not known yet."""
         self.program_profilers = ProgramProfilers(self._yield_to_program)
+        self.captures = GraphCaptures(
+            self.program_profilers.ignore,
+            lambda: self._session is not None or self.program_profilers.running,
+            lambda: self._inactive,
+        )
         first_use = FirstUse(self._on_first_use)
         self.step_function = self.config["step_function"]
         self.steps = (
@@ -169,6 +177,8 @@ class AttachedRecorder:
         with self.program_profilers.ignore():
             session = open_session(kind, self.config, step, warms_up, whole)
         session.ignore = self.program_profilers.ignore
+        if self.captures and kind == FULL:
+            self.captures.mark_replays()
         return session
 
     def _yield_to_program(self) -> None:
@@ -197,6 +207,8 @@ class AttachedRecorder:
         if session is not None:
             session.close_step()
             session.stop()
+        if self.captures:
+            self.captures.unmark_replays()
         self.whole = None
         self.blocks.waiting = []
 
@@ -319,7 +331,13 @@ class AttachedRecorder:
         """Write what a recorder recorded; return whether that is anything."""
         if not self.work.is_dir():
             return False  # `collect` has ended, and left this process behind
-        return session.write(Path(self.folders[kind]), self.stem, steps, unfinished)
+        if self.captures:
+            self.captures.unmark_replays()
+        if not session.write(Path(self.folders[kind]), self.stem, steps, unfinished):
+            return False
+        if self.captures and kind == self.config["kind"]:
+            self.captures.write(Path(self.folders[kind]), self.stem)
+        return True
 
     def _report_outcome(self, reason: str | None = None) -> None:
         """Report what was recorded so far, and with a `reason` what was not: fields of rank_reports.AttachedReport."""

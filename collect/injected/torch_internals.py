@@ -15,6 +15,7 @@ INTERNALS = {
     "torch.optim.Optimizer.profile_hook_step": "steps of optimizers are not counted",
     "torch.autograd.profiler.profile._prepare_trace": "a torch.profiler that the program starts itself is not noticed",
     "torch.cuda._lazy_init": "the first use of CUDA is not noticed",
+    "torch.cuda.CUDAGraph": "captures of CUDA graphs are not recorded",
     "torch.nn.modules.module.register_module_forward_pre_hook": "calls of modules are not noticed",
     "torch._C._current_graph_task_id": "optimizers that step in the backward pass end their steps too early",
     "torch._C._autograd._clear_callbacks": "processes forked from a recorded one grow as they run",

@@ -15,7 +15,7 @@ class GpuProfiler(BlockProfiler[NoOptions]):
     name = "gpu"
     kind = GPU
     Options = NoOptions
-    kinds: ClassVar = {".trace.json.gz": "chrome_trace"}
+    kinds: ClassVar = {".trace.json.gz": "chrome_trace", ".graphs.json.gz": "graph_captures"}
 
     def steps(self) -> tuple[int, int, int]:
         """Return the lengths of the blocks: undisturbed, GPU only, full."""

@@ -63,6 +63,7 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
     Options = TorchOptions
     kinds: ClassVar = {
         ".trace.json.gz": "chrome_trace",
+        ".graphs.json.gz": "graph_captures",
         ".key_averages.csv": "key_averages",
         ".memory_timeline.json.gz": "memory_timeline",
         ".memory_snapshot.pickle": "memory_snapshot",

@@ -5,13 +5,17 @@
 -- the full block: compare them with each other, not with those of GPU work.
 -- @use api_roles
 
--- @view launching_ops  a row is an operator that may have launched work in gpu_work: one of the run; of a GPU-only
---   block, one of its full block.
+-- @view launching_ops  a row is an operator that may have launched work in gpu_work: one of the run, also while its
+--   CUDA graphs were captured; of a GPU-only block, one of its full block.
 -- @column * of cpu_ops
 CREATE VIEW launching_ops AS
 SELECT * FROM cpu_ops
 UNION ALL
-SELECT * FROM full_cpu_ops;
+SELECT * FROM captured_ops
+UNION ALL
+SELECT * FROM full_cpu_ops
+UNION ALL
+SELECT * FROM full_captured_ops;
 
 -- @view launching_ranges  a row is a range around calls that may have launched work in gpu_work, as in launching_ops.
 -- The steps of a GPU-only block are its own.
@@ -19,7 +23,11 @@ SELECT * FROM full_cpu_ops;
 CREATE VIEW launching_ranges AS
 SELECT * FROM ranges
 UNION ALL
-SELECT * FROM full_ranges WHERE origin <> 'profiler_step';
+SELECT * FROM captured_ranges
+UNION ALL
+SELECT * FROM full_ranges WHERE origin <> 'profiler_step'
+UNION ALL
+SELECT * FROM full_captured_ranges;
 
 -- @view twin_launches  a row is a correlation id of GPU work of a GPU-only block.
 -- @columns run_id, rank, correlation_id
@@ -97,8 +105,8 @@ FROM cuda_calls JOIN api_roles USING (name)
 WHERE api <> 'sync' AND waits_for IS NOT NULL;
 
 -- @view work_origins  a row is a kernel, memcpy or memset with the place on the CPU that launched it.
--- That is the operator or range with its External id; without one (CUDA graphs, work outside operators) its launch
--- call.
+-- That is the operator or range with its External id; of the replay of a CUDA graph the launch call in its capture;
+-- without any (graphs whose capture is not known, work outside operators) its launch call.
 -- Times are those of launching_ops.
 -- @column * of gpu_work
 -- @column short_name text         Short name of a kernel; for copies and fills, name.
@@ -109,9 +117,9 @@ WHERE api <> 'sync' AND waits_for IS NOT NULL;
 CREATE VIEW work_origins AS
 SELECT
     w.*, coalesce(n.short_name, w.name) AS short_name, coalesce(w.call_start_ns, t.twin_ns) AS launching_ns,
-    CASE WHEN op_id > 0 THEN op_tid ELSE call_tid END AS from_tid,
-    CASE WHEN op_id > 0 THEN op_start_ns ELSE launching_ns END AS from_ns,
-    CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE launching_ns END AS from_end_ns
+    CASE WHEN op_id > 0 THEN op_tid ELSE coalesce(capture_tid, call_tid) END AS from_tid,
+    CASE WHEN op_id > 0 THEN op_start_ns ELSE coalesce(capture_start_ns, launching_ns) END AS from_ns,
+    CASE WHEN op_id > 0 THEN op_start_ns + op_dur_ns ELSE from_ns END AS from_end_ns
 FROM gpu_work w
 LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name = w.name
 LEFT JOIN twin_launches t ON t.run_id = w.run_id AND t.rank = w.rank AND t.correlation_id = w.correlation_id;

@@ -17,7 +17,7 @@ from analyze.sources.chrome.arrow_columns import Columns, concat, record_batch
 from analyze.sources.chrome.category_columns import CATEGORIES
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
 from analyze.sources.chrome.events import Event, Tally
-from analyze.sources.chrome.metadata import ProcessGroup
+from analyze.sources.chrome.metadata import CapturedGraph, ProcessGroup
 
 Batches = dict[str, pa.RecordBatch]
 _ALIASES = {
@@ -138,6 +138,20 @@ def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
         "backend": [g.backend for g in groups],
     }
     return record_batch("process_groups", columns, len(groups), Counter())
+
+
+def graph_nodes(graphs: Sequence[CapturedGraph]) -> pa.RecordBatch:
+    """Convert the captured CUDA graphs that a file lists to rows of `graph_nodes`."""
+    rows = [(g, at, kind, name) for g in graphs for at, (kind, name) in enumerate(g.nodes)]
+    columns: Columns = {
+        "graph": [g.graph for g, *_ in rows],
+        "begin_ns": [g.begin_ns for g, *_ in rows],
+        "end_ns": [g.end_ns for g, *_ in rows],
+        "node": [at for _, at, *_ in rows],
+        "kind": [kind for *_, kind, _ in rows],
+        "name": [name for *_, name in rows],
+    }
+    return record_batch("graph_nodes", columns, len(rows), Counter())
 
 
 def phase_label(event: Event) -> str:

@@ -138,6 +138,7 @@ def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
             "api": [api] * len(events),
             "correlation_id": [a.correlation for a in args],
             "op_id": _op_ids(args),
+            "kernel": [a.kernel for a in args],
         }
 
     return build

@@ -69,6 +69,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     to_device: _Int = msgspec.field(default=None, name="toDevice")
     op_id_2021: _Int = msgspec.field(default=None, name="external id")
     input_dims_2021: Raw = msgspec.field(default=_NONE, name="Input dims")
+    kernel: _Str = None
+    """The kernel that a call launches: ROCm's calls have it."""
     tid: _Int = msgspec.field(default=None, name="thread id")
     """The thread of events that `analyze trace` draws on another thread."""
     rank: Raw = _NONE

@@ -49,6 +49,16 @@ class TraceDevice(msgspec.Struct, rename={"major": "computeMajor", "minor": "com
     minor: int | None = None
 
 
+class CapturedGraph(msgspec.Struct):
+    """An entry of `cudaGraphs`, which `collect` writes: a CUDA graph, when it was captured, and what it runs."""
+
+    graph: int
+    begin_ns: int
+    end_ns: int
+    nodes: list[tuple[str, str | None]] = []
+    """Kind and name of each node."""
+
+
 class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distributed": "distributedInfo"}):
     """The metadata of a trace."""
 
@@ -58,6 +68,7 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
     cuda_runtime_version: int | None = None
     host_name: str | None = None
     torch_version: str | None = msgspec.field(default=None, name="pytorch_version")
+    graphs: list[CapturedGraph] | None = msgspec.field(default=None, name="cudaGraphs")
 
     def run_columns(self) -> dict[str, Any]:
         """Return the columns of `runs` that are known."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources import on_disk
-from analyze.sources.chrome.category_batches import Batches, build_batches, process_groups
+from analyze.sources.chrome.category_batches import Batches, build_batches, graph_nodes, process_groups
 from analyze.sources.chrome.cross_chunk_events import HALVES, Halves, processes_of
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
 from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
@@ -171,6 +171,8 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     report.info = said.run_columns()
     if said.distributed and said.distributed.groups:
         yield "process_groups", None, process_groups(said.distributed.groups)
+    if said.graphs:
+        yield "graph_nodes", None, graph_nodes(said.graphs)
     if metadata.base_ns is None and base_ns != trailer.base_ns:
         problems.append(f"the baseTimeNanoseconds after its events is {trailer.base_ns}, but {base_ns} was used")
     problems += more if scanner.ended else []

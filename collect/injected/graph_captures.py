@@ -1,0 +1,167 @@
+"""Records what the CPU does while a CUDA graph is captured: operators, modules, ranges and launch calls.
+
+A replay runs none of it. So the capture is the only place that says which module a kernel of a graph belongs to.
+Replays cost nothing more, except in a full block, which gives each a range with the number of its graph.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from .cuda import detaching_cupti, synchronize
+from .graph_nodes import captured_nodes
+from .torch_internals import find
+
+SUFFIX = ".graphs.json.gz"
+"""End of the name of the file with the captures of a process."""
+MOST_SECONDS = 60
+"""Time after which captures are not recorded any more: servers capture thousands of graphs."""
+_CPU = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
+"""Categories of the events that are kept; of Python functions only those of _is_program."""
+_CALLS = ("Launch", "Memcpy", "Memset", "BeginCapture", "EndCapture")
+"""What names of CUDA calls have that make nodes of a graph, or begin and end a capture."""
+
+
+class GraphCaptures:
+    """Records each capture, unless another recorder runs."""
+
+    def __init__(
+        self,
+        ignore: Callable[[], AbstractContextManager[None]],
+        is_recording: Callable[[], bool],
+        is_finished: Callable[[], bool],
+    ) -> None:
+        """Patch torch's CUDAGraph. `ignore`: our own profilers start inside it. `is_recording`: another one runs."""
+        self._ignore, self._is_recording, self._is_finished = ignore, is_recording, is_finished
+        self._graphs: list[dict[str, Any]] = []
+        self._events: list[dict[str, Any]] = []
+        self._numbers: dict[int, int] = {}
+        """Number of the graph of each CUDAGraph, by its id()."""
+        self._header: dict[str, Any] = {}
+        self._profile: Any = None
+        self._begin_ns = 0
+        self._spent_s = 0.0
+        self.not_recorded = 0
+        """Captures without a recording."""
+        self._class = find("torch.cuda.CUDAGraph")
+        if self._class is not None:
+            self._patch()
+
+    def _patch(self) -> None:
+        begin, end, self._replay = self._class.capture_begin, self._class.capture_end, self._class.replay
+
+        def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
+            _quietly(self._before)
+            self._begin_ns = time.time_ns()
+            return begin(graph, *args, **kwargs)
+
+        def capture_end(graph: Any) -> Any:
+            nodes = _quietly(_nodes) or []
+            try:
+                return end(graph)
+            finally:
+                _quietly(lambda: self._after(graph, nodes))
+
+        self._class.capture_begin, self._class.capture_end = capture_begin, capture_end
+
+    def _before(self) -> None:
+        """Start to record, before the capture: to start a profiler within it would break it."""
+        from torch.profiler import ProfilerActivity, profile
+
+        self._profile = None
+        if self._is_recording() or self._is_finished() or self._spent_s > MOST_SECONDS:
+            return
+        started = time.monotonic()
+        synchronize()
+        with self._ignore():
+            self._profile = profile(
+                activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, with_stack=True
+            )
+            self._profile.start()
+        self._spent_s += time.monotonic() - started
+
+    def _after(self, graph: Any, nodes: list[tuple[str, str | None]]) -> None:
+        """Note a graph, and keep the events of its capture."""
+        number = self._numbers[id(graph)] = len(self._graphs) + 1
+        own = {"graph": number, "begin_ns": self._begin_ns, "end_ns": time.time_ns(), "nodes": nodes}
+        self._graphs.append(own)
+        profile, self._profile = self._profile, None
+        if profile is None:
+            self.not_recorded += not self._is_recording()
+            return
+        started = time.monotonic()
+        with detaching_cupti():
+            profile.stop()
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "trace.json"
+            profile.export_chrome_trace(str(path))
+            trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
+        events = [e for e in trace.pop("traceEvents") if e.get("ph") == "X" and _is_kept(e)]
+        self._header = self._header or trace
+        later_us = (trace.get("baseTimeNanoseconds", 0) - self._header.get("baseTimeNanoseconds", 0)) / 1000
+        if later_us:
+            events = [{**e, "ts": e["ts"] + later_us} for e in events]
+        self._events += events
+        self._spent_s += time.monotonic() - started
+
+    def mark_replays(self) -> None:
+        """Give each replay a range with the number of its graph, until unmark_replays()."""
+        if self._class is None:
+            return
+        from torch.autograd.profiler import record_function
+
+        def replay(graph: Any) -> Any:
+            with record_function(f"CUDAGraph.replay#{self._numbers.get(id(graph), 0)}"):
+                return self._replay(graph)
+
+        self._class.replay = replay
+
+    def unmark_replays(self) -> None:
+        """Let replays run as the program made them."""
+        if self._class is not None:
+            self._class.replay = self._replay
+
+    def write(self, folder: Path, stem: str) -> None:
+        """Write the captures of this process as a Chrome trace, if there are any. Raises OSError."""
+        if not self._graphs:
+            return
+        header = {**self._header, "cudaGraphs": self._graphs}
+        temporary = folder / f".{stem}.part"
+        with gzip.open(temporary, "wt", compresslevel=6, encoding="utf-8") as out:
+            json.dump({**header, "traceEvents": self._events}, out)
+        temporary.replace(folder / f"{stem}{SUFFIX}")
+
+
+def _nodes() -> list[tuple[str, str | None]]:
+    import torch
+
+    if torch.version.hip:
+        return []  # ROCm's launch calls have the names of their kernels
+    return captured_nodes(torch.cuda.current_stream().cuda_stream)
+
+
+def _is_kept(event: dict[str, Any]) -> bool:
+    category, name = event.get("cat"), str(event.get("name"))
+    if category in ("cuda_runtime", "cuda_driver"):
+        return any(part in name for part in _CALLS)
+    return category in _CPU or (category == "python_function" and _is_program(name))
+
+
+def _is_program(name: str) -> bool:
+    """Whether a Python function is a module, or one of the program."""
+    return name.startswith("nn.Module: ") or not (name.startswith("<built-in ") or "torch/" in name.split("(")[0])
+
+
+def _quietly(action: Callable[[], Any]) -> Any:
+    """Return what an action returns; None if it fails: the program must capture as if it were not recorded."""
+    try:
+        return action()
+    except Exception:
+        return None

@@ -1,0 +1,185 @@
+"""Kernels of replayed CUDA graphs belong to the operators and modules that were captured.
+
+In the captures of these tests a launch call of kernel NAME lies in an operator aten::NAME, and that in a module M_NAME.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ask, sql
+from traces import event, kernel, launch, write_trace
+
+Node = tuple[str, str]
+"""Kind and name of a node: ("kernel", "a")."""
+
+
+def call_of(kind: str) -> str:
+    return {"kernel": "cudaLaunchKernel", "memcpy": "cudaMemcpyAsync", "memset": "cudaMemsetAsync"}[kind]
+
+
+def captured(at: float, nodes: Sequence[Node], launches_name_kernels: bool = False) -> list[dict[str, Any]]:
+    """The events of a capture that begins at `at` us: 100 us for each node, whose launch call begins in the middle."""
+    events = [launch(at, 1, 1, "cudaStreamBeginCapture")]
+    for place, (kind, name) in enumerate(nodes):
+        ts = at + 10 + 100 * place
+        named = {"kernel": name} if launches_name_kernels and kind == "kernel" else {}
+        events += [
+            event("python_function", f"nn.Module: M_{name}", ts, 90),
+            # Numbers of operators begin anew in each recording: these are also those of operators in the other file.
+            event("cpu_op", f"aten::{name}", ts + 10, 70, **{"External id": place + 1}),
+            launch(ts + 50, 100 + place, 5, call_of(kind), **named),
+        ]
+    return [*events, launch(at + 20 + 100 * len(nodes), 2, 1, "cudaStreamEndCapture")]
+
+
+def write_pair(
+    folder: Path, graphs: Sequence[Sequence[Node]], events: Sequence[dict[str, Any]], hidden: Sequence[int] = ()
+) -> Path:
+    """A trace, and beside it the captures of graphs 1, 2 ...; those of `hidden` have no kernel names."""
+    listed, all_captured = [], []
+    for number, nodes in enumerate(graphs, 1):
+        at = 10_000 * number
+        own = captured(at, nodes)
+        named = [[kind, name if kind == "kernel" and number not in hidden else None] for kind, name in nodes]
+        listed.append({"graph": number, "begin_ns": at * 1000, "end_ns": (own[-1]["ts"] + 1) * 1000, "nodes": named})
+        all_captured += own
+    path = folder / "rank-0.trace.json.gz"
+    write_gzip(path, {"traceEvents": list(events)})
+    write_gzip(folder / "rank-0.graphs.json.gz", {"cudaGraphs": listed, "traceEvents": all_captured})
+    return path
+
+
+def write_gzip(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(json.dumps(content).encode()))
+
+
+def replay(ts: float, correlation: int, graph: int | None, *work: dict[str, Any]) -> list[dict[str, Any]]:
+    """A launch of a graph of 4 us, and its work; with a range that names the graph."""
+    call = launch(ts, correlation, 4, "cudaGraphLaunch")
+    for one in work:
+        one["args"]["correlation"] = correlation
+    name = f"CUDAGraph.replay#{graph}"
+    return [call, *work, *([event("user_annotation", name, ts - 1, 6)] if graph is not None else [])]
+
+
+def by_op(path: Path) -> list[tuple[Any, ...]]:
+    rows = ask(path, "kernel-share", params={"group": "op"})
+    return sorted((r["op"], r["calls"], r["total_ns"]) for r in rows)
+
+
+A, B = ("kernel", "a"), ("kernel", "b")
+
+
+def test_kernels_of_two_replays_by_operator_and_module(tmp_path: Path) -> None:
+    first = [kernel("a", 200_000, 3), kernel("b", 200_010, 5), kernel("a", 200_020, 7)]
+    second = [kernel("a", 300_000, 4), kernel("b", 300_010, 6), kernel("a", 300_020, 8)]
+    # An operator of the recording has the External id of a captured one, and runs a kernel of its own.
+    eager = [
+        event("cpu_op", "aten::other", 400_000, 20, **{"External id": 1}),
+        launch(400_005, 9, **{"External id": 1}),
+        kernel("a", 400_030, 100, correlation=9, **{"External id": 1}),
+    ]
+    path = write_pair(tmp_path, [[A, B, A]], [*replay(199_000, 5, 1, *first), *replay(299_000, 6, 1, *second), *eager])
+    assert by_op(path) == [("aten::a", 4, 22_000), ("aten::b", 2, 11_000), ("aten::other", 1, 100_000)]
+    modules = ask(path, "kernel-share", params={"group": "module"})
+    assert {r["module"]: r["total_ns"] for r in modules} == {"M_a": 22_000, "M_b": 11_000, "(no module)": 100_000}
+    # The third node's launch call: 10,000 + 10 + 200 + 50 us.
+    rows = sql(path, "SELECT graph, capture_start_ns, dur_ns FROM gpu_work WHERE graph = 1 ORDER BY start_ns")
+    assert [(r["graph"], r["capture_start_ns"]) for r in rows[:3]] == [
+        (1, 10_060_000),
+        (1, 10_160_000),
+        (1, 10_260_000),
+    ]
+
+
+def test_branches_are_linked_by_name(tmp_path: Path) -> None:
+    """b is the second node and starts first, on another stream."""
+    work = [kernel("b", 200_000, 5, stream=8), kernel("a", 200_001, 3), kernel("a", 200_020, 7)]
+    path = write_pair(tmp_path, [[A, B, A]], replay(199_000, 5, 1, *work))
+    assert by_op(path) == [("aten::a", 2, 10_000), ("aten::b", 1, 5_000)]
+
+
+@pytest.mark.parametrize(
+    "names", [("a",), ("a", "b", "b"), ("a", "c"), ("a", "b", "a", "a")], ids=["fewer", "more", "other", "other count"]
+)
+def test_work_that_is_not_that_of_the_graph_has_no_operator(tmp_path: Path, names: tuple[str, ...]) -> None:
+    work = [kernel(name, 200_000 + 10 * at, 5) for at, name in enumerate(names)]
+    path = write_pair(tmp_path, [[A, B]], replay(199_000, 5, 1, *work))
+    assert by_op(path) == [("(no operator)", len(names), 5_000 * len(names))]
+
+
+def test_graphs_with_the_same_kernels_are_told_apart_by_the_range_of_the_replay(tmp_path: Path) -> None:
+    def graphs(*numbers: int | None) -> Path:
+        events = [
+            one
+            for at, number in enumerate(numbers)
+            for one in replay(200_000 + 100 * at, 5 + at, number, kernel("a", 200_050 + 100 * at, 5))
+        ]
+        return write_pair(tmp_path / "-".join(map(str, numbers)), [[A], [A]], events)
+
+    rows = sql(graphs(2, 1), "SELECT graph FROM gpu_work ORDER BY start_ns")
+    assert [r["graph"] for r in rows] == [2, 1]
+    assert by_op(graphs(None)) == [("(no operator)", 1, 5_000)]
+
+
+def test_a_replay_without_a_range_is_that_of_the_only_graph_with_its_kernels(tmp_path: Path) -> None:
+    events = [*replay(200_000, 5, None, kernel("b", 200_050, 5)), *replay(300_000, 6, None, kernel("a", 300_050, 3))]
+    path = write_pair(tmp_path, [[A], [B]], events)
+    assert by_op(path) == [("aten::a", 1, 3_000), ("aten::b", 1, 5_000)]
+
+
+def test_kernels_without_names_in_the_capture_have_no_operator(tmp_path: Path) -> None:
+    path = write_pair(tmp_path, [[A]], replay(200_000, 5, 1, kernel("a", 200_050, 5)), hidden=[1])
+    assert by_op(path) == [("(no operator)", 1, 5_000)]
+
+
+def test_copies_and_fills_may_run_as_kernels(tmp_path: Path) -> None:
+    """CUDA runs small copies of a graph as kernels called memcpy32_post."""
+    copy = event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 200_030, 2, 0, 7, device=0, stream=7)
+    work = [kernel("memcpy32_post", 200_000, 1), kernel("a", 200_010, 3), copy]
+    nodes = [("memcpy", "first"), A, ("memcpy", "second")]
+    path = write_pair(tmp_path, [nodes], replay(199_000, 5, 1, *work))
+    rows = sql(path, "SELECT kind, op_name FROM gpu_work ORDER BY start_ns")
+    # Which of two copies each is, only their kind says: the first to start that is a kernel, or else a copy.
+    assert [(r["kind"], r["op_name"]) for r in rows] == [
+        ("kernel", "aten::first"), ("kernel", "aten::a"), ("memcpy", "aten::second"),
+    ]  # fmt: skip
+
+
+def test_captures_within_the_recording(tmp_path: Path) -> None:
+    """The operators are those of the recording itself; the nodes of the graph lie beside it."""
+    own = captured(10_000, [A, B])
+    events = [*own, *replay(200_000, 5, 1, kernel("a", 200_050, 3), kernel("b", 200_060, 5))]
+    path = write_pair(tmp_path, [[A, B]], events)
+    listed = json.loads(gzip.decompress((tmp_path / "rank-0.graphs.json.gz").read_bytes()))
+    write_gzip(tmp_path / "rank-0.graphs.json.gz", {**listed, "traceEvents": []})
+    assert by_op(path) == [("aten::a", 1, 3_000), ("aten::b", 1, 5_000)]
+
+
+def test_capture_traces_of_others(tmp_path: Path) -> None:
+    """A folder capture_traces beside the trace; ROCm's launch calls name their kernels, and no list of nodes does."""
+    events = replay(200_000, 5, None, kernel("a", 200_050, 3), kernel("b", 200_060, 5))
+    write_trace(
+        tmp_path / "decode.json", [e | {"name": "hipGraphLaunch"} if "Graph" in e["name"] else e for e in events]
+    )
+    own = captured(10_000, [A, B], launches_name_kernels=True)
+    for one in own:
+        one["name"] = one["name"].replace("cuda", "hip")
+    write_gzip(tmp_path / "capture_traces" / "graph_capture_rank_0.json.gz", {"traceEvents": own})
+    write_gzip(tmp_path / "capture_traces" / "graph_capture_rank_1.json.gz", {"traceEvents": []})
+    assert by_op(tmp_path) == [("aten::a", 1, 3_000), ("aten::b", 1, 5_000)]
+
+
+def test_captures_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
+    path = write_pair(tmp_path, [[A]], replay(200_000, 5, 1, kernel("a", 200_050, 5)))
+    (tmp_path / "rank-0.graphs.json.gz").write_bytes(gzip.compress(b"[1, 2]"))
+    assert by_op(path) == [("(no operator)", 1, 5_000)]
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert "the CUDA graphs of rank-0.trace.json.gz have no operators" in run["warnings"]
