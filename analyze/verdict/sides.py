@@ -146,7 +146,7 @@ class Side:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        rows = self._all_passes.rows("SELECT run_id::VARCHAR, coalesce(workload_id, run_id::VARCHAR) FROM runs")
+        rows = self.all_passes.rows("SELECT run_id::VARCHAR, coalesce(workload_id, run_id::VARCHAR) FROM runs")
         return dict(rows)
 
     def name_of(self, run_id: str) -> str:
@@ -182,14 +182,15 @@ class Side:
         return sums
 
     @cached_property
-    def _all_passes(self) -> Engine:
+    def all_passes(self) -> Engine:
+        """All passes of the runs."""
         selection = self.engine.selection
         return Engine(self.engine.stores, replace(selection, prefer="all", by=()))
 
     @cached_property
     def summaries(self) -> list[dict[str, Any]]:
         """The row of each run in the answer to `summary`."""
-        return self._all_passes.query(find("summary")).dicts()
+        return self.all_passes.query(find("summary")).dicts()
 
     @property
     def by_name(self) -> dict[str, dict[str, Any]]:
@@ -197,9 +198,9 @@ class Side:
         return {self.name_of(row["run_id"]): row for row in self.summaries}
 
     @cached_property
-    def timed_steps(self) -> dict[str, dict[bool, list[Step]]]:
-        """The steps of each run, by whether they were timed without a profiler."""
-        rows = self._all_passes.rows(
+    def timed_steps(self) -> dict[str, dict[bool, dict[str, list[Step]]]]:
+        """The steps of each run, by whether they were timed without a profiler, and by pass."""
+        rows = self.all_passes.rows(
             "SELECT coalesce(workload_id, run_id::VARCHAR), profiler, rank, step,"
             " undisturbed OR profiler IS NOT DISTINCT FROM 'none' AS without,"
             " CASE WHEN undisturbed THEN timed_step_ns ELSE step_ns END AS ns"
@@ -207,13 +208,10 @@ class Side:
             " WHERE (undisturbed OR NOT warmup) AND ns > 0 ORDER BY ALL",
             ["steps"],
         )
-        of_passes: dict[tuple[str, bool], dict[str, list[Step]]] = {}
+        found: dict[str, dict[bool, dict[str, list[Step]]]] = {}
         for run, profiler, rank, step, without, ns in rows:
-            of_passes.setdefault((run, without), {}).setdefault(profiler or "", []).append(Step(rank, step, ns))
-        found: dict[str, dict[bool, list[Step]]] = {}
-        for (run, without), passes in of_passes.items():
-            first = min(passes, key=lambda p: PASSES.index(p) if p in PASSES else len(PASSES))
-            found.setdefault(run, {})[without] = passes[first]
+            passes = found.setdefault(run, {}).setdefault(without, {})
+            passes.setdefault(profiler or "", []).append(Step(rank, step, ns))
         return found
 
 
@@ -250,7 +248,24 @@ class Sides:
 
     def steps(self, side: Side) -> dict[str, list[Step]]:
         """Return the steps of each run that the step time is of."""
-        return {run: kinds.get(self.undisturbed) or [] for run, kinds in side.timed_steps.items()}
+        return {run: steps for run, (_, steps) in self._chosen_steps(side).items()}
+
+    def passes_of_steps(self, side: Side) -> dict[str, str]:
+        """Return the pass of each run that the step time is of."""
+        return {run: chosen for run, (chosen, _) in self._chosen_steps(side).items()}
+
+    def _chosen_steps(self, side: Side) -> dict[str, tuple[str, list[Step]]]:
+        passes = {
+            run: kinds[self.undisturbed] for run, kinds in side.timed_steps.items() if kinds.get(self.undisturbed)
+        }
+        return {run: (first := min(of, key=self._place_of_pass), of[first]) for run, of in passes.items()}
+
+    def _place_of_pass(self, name: str) -> tuple[bool, int]:
+        """A pass that all runs have comes first."""
+        everywhere = all(
+            name in kinds.get(self.undisturbed, {}) for side in self for kinds in side.timed_steps.values()
+        )
+        return not everywhere, PASSES.index(name) if name in PASSES else len(PASSES)
 
     @property
     def repeated(self) -> bool:
