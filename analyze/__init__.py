@@ -165,10 +165,11 @@ def commit(store: Paths, allow_missing: bool = False) -> IngestResult:
 
 
 def compact(store: Paths, jobs: int | None = None) -> Compacted:
-    """Put the small Parquet files of a store together, run by run; who reads it meanwhile keeps what was there.
+    """Derive tables of older versions again and merge small Parquet files, run by run; open readers keep the old files.
 
-    A table of a run then has files of 128 to 512 MB, or one, in which ranks and devices are sorted. `jobs`: processes;
-    by default one per CPU. Returns which runs changed, and the number of files before and after. Raises InputError.
+    Raw files are not needed. A table of a run then has files of 128 to 512 MB, or one, in which ranks and devices are
+    sorted. `jobs`: processes; by default one per CPU. Returns which runs changed, and the number of files before and
+    after. Raises InputError.
     """
     from analyze.ingestion.compact import compact as run_compact
     from analyze.store.object_storage import existing_store

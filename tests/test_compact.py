@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from traces import kernel, write_ranks
 import analyze
 from analyze.errors import InputError
 from analyze.ingestion.file_merging import groups
+from analyze.stored_tables import DERIVED_TABLES
 
 MB = 1 << 20
 ROWS = 17_000
@@ -71,6 +74,29 @@ def test_samples_keep_every_row(tmp_path: Path) -> None:
     again = analyze.compact(store)
     assert again.runs == [] and again.files_before == again.files_after
     assert {len(list(p.parent.glob("*"))) for p in store.glob("kernels/*/*.parquet")} == {1}
+
+
+def test_tables_of_an_older_version_are_derived_again(tmp_path: Path) -> None:
+    """The result is what the ingest of the raw files stored; a GPU-only block and merged ranks are among them."""
+    store = tmp_path / "store"
+    analyze.ingest(SAMPLES / "even-ddp", store=store)
+    before, catalogue = stored_rows(store), json.loads((store / "store.json").read_text())
+    assert {run_id.endswith(".gpu") for run_id in catalogue["runs"]} == {True, False} and before["twins"]
+    analyze.compact(store)  # several ranks in a file
+    merged = json.loads((store / "store.json").read_text())
+    older = copy.deepcopy(merged)
+    for run in older["runs"].values():
+        run |= {"derived": "", "rules": ""}
+        run["tables"] = {t: files for t, files in run["tables"].items() if t not in DERIVED_TABLES}
+    (store / "store.json").write_text(json.dumps(older))
+    result = run_cli("compact", store)
+    assert result.returncode == 0 and f"{len(merged['runs'])} run(s) derived again; 0 run(s) compacted" in result.stderr
+    assert stored_rows(store) == before
+    for run_id, run in json.loads((store / "store.json").read_text())["runs"].items():
+        for same in ("derived", "rules", "files", "full"):
+            assert run.get(same) == catalogue["runs"][run_id].get(same)
+        assert run["tables"].keys() == catalogue["runs"][run_id]["tables"].keys()
+    assert analyze.compact(store).derived == []
 
 
 def test_row_groups_are_sorted_by_rank_and_device(tmp_path: Path) -> None:

@@ -17,5 +17,5 @@ def compact(
         int | None, typer.Option("--jobs", "-j", min=1, help="Number of processes. Default: one per CPU.")
     ] = None,
 ) -> None:
-    """Merge a store's small files so that it opens faster."""
+    """Derive tables of older versions again and merge small files, so that a store answers faster."""
     terminal.compacted(store, analyze.compact(store, jobs))

@@ -64,7 +64,8 @@ def compacted(store: Path, done: Compacted) -> None:
     from schemas.urls import as_given
 
     say(
-        f"{as_given(store)}: {len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
+        f"{as_given(store)}: {len(done.derived)} run(s) derived again; "
+        f"{len(done.runs)} run(s) compacted, {done.bytes / 1e6:,.1f} MB; "
         f"{done.files_before:,} files became {done.files_after:,}"
     )
 

@@ -1,10 +1,11 @@
-"""Compaction: merge the small files of a store, run by run."""
+"""Compaction: derive tables of older versions again and merge the small files of a store, run by run."""
 
 from __future__ import annotations
 
 import msgspec
 
 from analyze.cpus import cpus
+from analyze.ingestion.derive_again import derive_again
 from analyze.ingestion.file_merging import groups, merge_groups
 from analyze.ingestion.ingest import sentences
 from analyze.ingestion.process_pool import worker_pool
@@ -16,8 +17,10 @@ from analyze.store.store import StagedFile, Store
 class Compacted(msgspec.Struct, kw_only=True):
     """What a compaction merged."""
 
+    derived: list[str] = []
+    """The runs whose derived tables were of another version."""
     runs: list[str] = []
-    """The runs whose files changed."""
+    """The runs whose files were merged."""
     files_before: int = 0
     """Parquet files of all runs."""
     files_after: int = 0
@@ -26,19 +29,22 @@ class Compacted(msgspec.Struct, kw_only=True):
 
 
 def compact(store: Store, jobs: int | None = None) -> Compacted:
-    """Merge small Parquet files of the ranks of each run (`analyze.ingestion.file_merging`), one commit per run.
+    """Derive tables of older versions again, then merge small Parquet files of the ranks of each run
+    (`analyze.ingestion.file_merging`), one commit per run.
 
-    Raises InputError for a file that cannot be read or a store that cannot be written; earlier runs stay merged.
+    Raises InputError for a file that cannot be read or a store that cannot be written; earlier runs stay compacted.
     """
     result = Compacted()
+    jobs = jobs or cpus()
     with sentences(store), store.lock():
         store.sweep()
+        result.files_before = sum(len(list(run.table_files)) for run in store.snapshot.runs.values())
+        result.derived = derive_again(store, jobs)
         runs = store.snapshot.runs
-        result.files_before = sum(len(list(run.table_files)) for run in runs.values())
         todo = {run_id: found for run_id, run in runs.items() if (found := _groups(run))}
         if todo:
             size = sum(f.bytes or 0 for together in todo.values() for _, files in together for f in files)
-            workers = min(jobs or cpus(), sum(map(len, todo.values()))) if size >= LITTLE else 0
+            workers = min(jobs, sum(map(len, todo.values()))) if size >= LITTLE else 0
             with worker_pool(workers) as pool:
                 for run_id, together in todo.items():
                     with store.staging() as staging:
@@ -52,6 +58,7 @@ def compact(store: Store, jobs: int | None = None) -> Compacted:
                         store.commit(run_id, run, written)
                     result.runs.append(run_id)
                     result.bytes += sum(f.bytes or 0 for _, files in together for f in files)
+        if result.derived or result.runs:
             store.sweep()
         result.files_after = sum(len(list(run.table_files)) for run in store.snapshot.runs.values())
     return result

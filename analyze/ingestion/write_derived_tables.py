@@ -43,6 +43,11 @@ def derived_digest(runs: Mapping[str, StoredRun], full: str | None) -> str:
     return hashlib.blake2b((derived_version() + states).encode(), digest_size=8).hexdigest()
 
 
+def is_stale(runs: Mapping[str, StoredRun], run_id: str) -> bool:
+    """Return whether the stored derived tables of a run are of another version or another full block."""
+    return runs[run_id].derived != derived_digest(runs, runs[run_id].full)
+
+
 def full_tables(store: Store, full: str | None, folder: Path) -> dict[tuple[str, int], Path]:
     """Return the Parquet files of a full block that its GPU-only block needs, by table and rank.
 
@@ -123,13 +128,22 @@ def with_kernel_names(read: Read) -> Read:
 
 
 def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> pa.Table:
-    """Read columns of a Parquet file; without a file, no rows. Files of a full block may have several ranks."""
+    """Read columns of a rank's rows of a Parquet file, NULL if an older version did not write them; without a file, no
+    rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    schema = pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns])
     if path is None:
-        return pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns]).empty_table()
-    if table.startswith(FULL):
-        return pq.read_table(path, columns=[*columns], filters=[("rank", "=", rank)], partitioning=None)
+        return schema.empty_table()
     with pq.ParquetFile(path) as file:
-        return file.read([*columns])
+        names = file.schema_arrow.names
+        there = [c for c in schema.names if c in names]
+        groups = [file.metadata.row_group(g).column(names.index("rank")) for g in range(file.num_row_groups)]
+        if all(g.statistics.min == g.statistics.max == rank for g in groups):
+            rows = file.read(there)
+        else:
+            rows = pq.read_table(path, columns=there, filters=[("rank", "=", rank)], partitioning=None)
+    for name in set(schema.names) - set(there):
+        rows = rows.append_column(schema.field(name), pa.nulls(rows.num_rows, schema.field(name).type))
+    return rows.select(schema.names).cast(schema)

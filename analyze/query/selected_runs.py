@@ -14,7 +14,7 @@ from analyze.derive.interface import FULL
 from analyze.derive.twins import COLLECTIVE
 from analyze.errors import InputError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.write_derived_tables import derived_digest, with_kernel_names
+from analyze.ingestion.write_derived_tables import is_stale, with_kernel_names
 from analyze.query.damaged_files import naming_files
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import literal_path, text_literal
@@ -336,7 +336,7 @@ class SelectedRuns:
         `runs`: by default all.
         """
         runs = self.runs if runs is None else runs
-        stale = [run for run in runs if _is_stale(*run)]
+        stale = [run for run in runs if is_stale(run[0].snapshot.runs, run[1])]
         if not stale:
             return {}
         current = [run for run in runs if run not in stale]
@@ -376,7 +376,7 @@ class SelectedRuns:
         full = store.snapshot.runs[run_id].full
         if full not in store.snapshot.runs:
             return row_schema(TABLES[table]).empty_table().select([*columns])
-        if table not in DERIVED_TABLES or not _is_stale(store, full):
+        if table not in DERIVED_TABLES or not is_stale(store.snapshot.runs, full):
             return self._of_rank((store, full), rank, table, columns)
         read = with_kernel_names(partial(self._of_rank, (store, full), rank))
         return derive(read, {table}.__contains__)[table].select([*columns])
@@ -485,12 +485,6 @@ def _selected(column: Column, there: Container[str] | None, run_id: str | None =
     if there is not None and column.name not in there:
         return f'NULL::{kind} AS "{column.name}"'
     return f'"{column.name}"::{kind} AS "{column.name}"' if there or column.name == "run_id" else f'"{column.name}"'
-
-
-def _is_stale(store: Store, run_id: str) -> bool:
-    """Return whether the stored derived tables of a run are of another version or another full block."""
-    run = store.snapshot.runs[run_id]
-    return run.derived != derived_digest(store.snapshot.runs, run.full)
 
 
 def _ranks(store: Store, run_id: str) -> list[int]:
