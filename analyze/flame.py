@@ -1,5 +1,7 @@
 """Flame graphs: call trees with the CPU or GPU time of each stack, for speedscope and for Brendan Gregg's scripts.
 
+Of a memory snapshot, stacks of Python functions with the bytes that they hold.
+
 A stack is the names from the root of a thread down; its weight is self time in ns, so weights add up to the time of the
 whole, as in the queries `op-tree` and `module-tree`. On the GPU, the last name is that of the kernel (the short one),
 memcpy or memset.
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 TREES = {"op": "op", "module": "module", "python": "stack"}
 """What a stack is of, and the tree in the table call_paths that has it."""
 
+MEMORY = "memory"
+"""The tree of a memory snapshot: stacks that hold bytes at the peak."""
+
 TIMES = ("gpu", "cpu")
 
 _FOLDED = (".folded", ".txt")
@@ -42,12 +47,22 @@ _WORK = """
 SELECT run_id::VARCHAR, rank, path, name, total_ns FROM tree_work('{tree}') ORDER BY first_ns, name
 """
 
+_HELD = """
+SELECT l.run_id::VARCHAR, l.rank, coalesce(o.path, '(not recorded)') AS path, sum(l.bytes)::BIGINT
+FROM allocator_lifetimes l
+JOIN allocator_moments m USING (run_id, rank, device)
+LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
+WHERE m.moment = 'peak' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
+GROUP BY l.run_id, l.rank, o.path
+ORDER BY path
+"""
+
 NO_OPERATOR = "(no operator)"
 """The root of GPU work that the recording links to no operator."""
 
 
 class Profile(NamedTuple):
-    """The stacks of one rank, in the order of the calls, each with its self time in ns."""
+    """The stacks of one rank, in the order of the calls, each with its self time in ns, or its bytes."""
 
     run_id: str
     rank: int
@@ -55,19 +70,21 @@ class Profile(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """What was written: profiles (one per rank), their time in ns, and what is left out, in a sentence or empty."""
+    """What was written: profiles (one per rank), their time in ns or bytes, and what is left out, in a sentence."""
 
     profiles: int
-    total_ns: int
+    total: int
     note: str
 
 
 def profiles(engine: Engine, tree: str = "op", time: str = "gpu") -> list[Profile]:
     """The stacks of every rank that the engine selects, by run and rank. Raises InputError."""
-    if tree not in TREES:
-        raise InputError(f"--tree {tree}: must be one of {', '.join(TREES)}")
+    if tree not in (*TREES, MEMORY):
+        raise InputError(f"--tree {tree}: must be one of {', '.join((*TREES, MEMORY))}")
     if time not in TIMES:
         raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
+    if tree == MEMORY:
+        return _held(engine)
     try:
         paths = engine.rows(_PATHS.format(tree=TREES[tree]), ["call_sums"])
         work = engine.rows(_WORK.format(tree=TREES[tree]), ["call_sums"]) if time == "gpu" else []
@@ -96,24 +113,34 @@ def profiles(engine: Engine, tree: str = "op", time: str = "gpu") -> list[Profil
     return [Profile(run_id, rank, list(found[run_id, rank].items())) for run_id, rank in sorted(found)]
 
 
+def _held(engine: Engine) -> list[Profile]:
+    """The bytes that each stack of the program's frames holds at the peak of a memory snapshot, by run and rank."""
+    found: dict[tuple[str, int], list[tuple[Stack, int]]] = {}
+    for run_id, rank, path, size in engine.rows(_HELD, ["allocator"]):
+        found.setdefault((run_id, rank), []).append((tuple(path.split(" > ")), size))
+    return [Profile(*key, stacks) for key, stacks in sorted(found.items())]
+
+
 def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") -> Drawn:
     """Write the call trees of each rank: as speedscope's JSON (.json) or as collapsed stacks (.folded, .txt).
 
-    `tree`: op (operators and ranges), module (with nn.Modules) or python (with all Python functions). `time`: gpu or
-    cpu. Raises InputError.
+    `tree`: op (operators and ranges), module (with nn.Modules), python (with all Python functions), or memory: bytes
+    that the program's frames hold at their peak. `time`: gpu or cpu. Raises InputError.
     """
     write = writer_for(output)
     found = profiles(engine, tree, time)
     shown = [p._replace(stacks=[(stack, ns) for stack, ns in p.stacks if ns > 0]) for p in found]
     if not any(p.stacks for p in shown):
         what = "operators or ranges with CPU time" if time == "cpu" else "GPU work with times"
+        what = "a history of allocations" if tree == MEMORY else what
         raise InputError(f"flame: there is nothing to draw: a recording with {what} is needed")
+    title = "memory held at the peak" if tree == MEMORY else f"{time.upper()} time, {tree} tree"
     with atomic_output(output) as part:
-        part.write_text(write(shown, f"{time.upper()} time, {tree} tree"), encoding="utf-8")
+        part.write_text(write(shown, title, "bytes" if tree == MEMORY else "nanoseconds"), encoding="utf-8")
     return Drawn(len(shown), sum(ns for p in shown for _, ns in p.stacks), engine.note)
 
 
-def writer_for(output: Path) -> Callable[[Sequence[Profile], str], str]:
+def writer_for(output: Path) -> Callable[[Sequence[Profile], str, str], str]:
     """What makes the text of a file of its name. Raises InputError for a name that says no form of flame graphs."""
     says = "a flame graph is .speedscope.json (for https://www.speedscope.app) or .folded (flamegraph.pl)"
     return speedscope if ending_of(output, (".json", *_FOLDED), says) == ".json" else folded
@@ -130,8 +157,8 @@ def _labels(found: Sequence[Profile]) -> list[str]:
     return [f"{p.run_id} rank {p.rank}" if several else f"rank {p.rank}" for p in found]
 
 
-def speedscope(found: Sequence[Profile], title: str) -> str:
-    """The profiles as a file of https://www.speedscope.app/file-format-schema.json, in ns."""
+def speedscope(found: Sequence[Profile], title: str, unit: str) -> str:
+    """The profiles as a file of https://www.speedscope.app/file-format-schema.json, in ns or bytes."""
     frames: dict[str, int] = {}
     drawn: list[dict[str, Any]] = []
     for label, p in zip(_labels(found), found, strict=True):
@@ -139,7 +166,7 @@ def speedscope(found: Sequence[Profile], title: str) -> str:
         weights = [ns for _, ns in p.stacks]
         drawn.append(
             {
-                "type": "sampled", "name": f"{label}: {title}", "unit": "nanoseconds", "startValue": 0,
+                "type": "sampled", "name": f"{label}: {title}", "unit": unit, "startValue": 0,
                 "endValue": sum(weights), "samples": samples, "weights": weights,
             }
         )  # fmt: skip
@@ -156,8 +183,8 @@ def speedscope(found: Sequence[Profile], title: str) -> str:
     )
 
 
-def folded(found: Sequence[Profile], title: str) -> str:
-    """The profiles as collapsed stacks, a line each: names with `;` between, and ns. Several ranks are roots."""
+def folded(found: Sequence[Profile], title: str, unit: str) -> str:
+    """The profiles as collapsed stacks, a line each: names with `;` between, and the count. Several ranks are roots."""
     several = len(found) > 1
     lines: Counter[str] = Counter()
     for label, p in zip(_labels(found), found, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 from pathlib import Path
@@ -193,3 +194,57 @@ def test_what_cannot_be_is_dropped_and_said(tmp_path: Path) -> None:
     assert counts == [{"e": 6, "b": 6}]
     ((warnings,),) = [tuple(r.values()) for r in sql(path, "SELECT warnings FROM runs")]
     assert "5 events of the allocator were dropped" in warnings and "2 blocks or segments were dropped" in warnings
+
+
+def test_owners_over_time(tmp_path: Path) -> None:
+    """Changes are 0, 10, 20 and 30 us after the first: what is held then is in the comment of EVENTS."""
+    path = write(tmp_path / "snapshot.pickle")
+    rows = ask(path, "memory-owners", params={"buckets": 3})
+    assert {(r["start_ns"], r["span_ns"]) for r in rows} == {(0, 10_001), (10_001, 10_001), (20_002, 9_999)}
+    held = [{r["frame"]: r["bytes"] / MIB for r in rows if r["bucket"] == b} for b in range(3)]
+    assert held == [
+        {"model.py:7 forward": 6, "(not recorded)": 4, "train.py:3 load": 3},
+        {"model.py:7 forward": 6, "train.py:3 load": 3},
+        {"model.py:7 forward": 6, "train.py:3 load": 3, "MeanBackward0": 1},
+    ]
+
+
+def test_diff_of_two_snapshots(tmp_path: Path) -> None:
+    """The first is compared with the begin of its history (4 MiB), the second, taken later, with the first."""
+    write(tmp_path / "a.pickle")
+    later = [event("alloc", 1500, 5 * MIB, 90, LOADER)]
+    blocks = [
+        block(1000, 6 * MIB, 6 * MIB, "active_allocated", MODEL),
+        block(1500, 5 * MIB, 5 * MIB, "active_allocated", LOADER),
+    ]
+    write(tmp_path / "b.pickle", later, [segment(1000, 20 * MIB, blocks)])
+    rows = ask(tmp_path, "memory-diff")
+    found = {
+        (r["run_id"][:1], (r["before_run_id"] or "-")[:1], r["frame"]): tuple(
+            r[c] / MIB for c in ("before_bytes", "bytes", "change_bytes")
+        )
+        for r in rows
+    }
+    assert found == {
+        ("a", "-", "(not recorded)"): (4, 0, -4), ("a", "-", "model.py:7 forward"): (0, 6, 6),
+        ("a", "-", "train.py:3 load"): (0, 3, 3), ("a", "-", "MeanBackward0"): (0, 1, 1),
+        ("b", "a", "train.py:3 load"): (3, 5, 2), ("b", "a", "model.py:7 forward"): (6, 6, 0),
+        ("b", "a", "MeanBackward0"): (1, 0, -1),
+    }  # fmt: skip
+
+
+def test_flame_graph_of_the_peak(tmp_path: Path) -> None:
+    path, out = write(tmp_path / "snapshot.pickle"), tmp_path / "out.folded"
+    done = run_cli("flame", str(path), "--tree", "memory", "-o", str(out))
+    assert done.returncode == 0 and "13.00 MiB at the peak" in done.stdout, done.stderr
+    assert sorted(out.read_text().splitlines()) == [
+        f"(not recorded) {4 * MIB}", f"train.py:8 <module>;train.py:3 load {3 * MIB}",
+        f"train.py:9 <module>;model.py:7 forward {6 * MIB}",
+    ]  # fmt: skip
+    assert json.loads(written_speedscope(path, tmp_path))["profiles"][0]["unit"] == "bytes"
+
+
+def written_speedscope(path: Path, folder: Path) -> str:
+    out = folder / "out.speedscope.json"
+    assert run_cli("flame", str(path), "--tree", "memory", "-o", str(out)).returncode == 0
+    return out.read_text()
