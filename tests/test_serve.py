@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import os
 import re
 import shlex
@@ -24,8 +25,10 @@ from urllib.parse import urlencode
 import pyarrow.parquet as pq
 import pytest
 from commands import run_cli
+from scipy import stats
 from support import ROOT, SAMPLES, alive, children
 from test_report import HOSTILE, browser, hostile_run, needs_browser, serious, words
+from test_verdict import side
 
 import analyze
 from analyze.errors import InputError
@@ -190,6 +193,27 @@ def test_comparison_page(server: Server) -> None:
     ).answer.dicts()}  # fmt: skip
     assert f'data-v="{change["communication"]}"' in family
     assert "--where-a" in words(family) and server.ask(f"/compare?a={ONE}&b={DDP}&part=99").status == 400
+
+
+def test_comparison_of_many_runs(tmp_path: Path) -> None:
+    """A folder of `collect ab` is served: the form has its sides, and the page verdicts and figures."""
+    a, b = (side(tmp_path, name, scale, logs=(0, 0.01)) for name, scale in (("a", 1.0), ("b", 1.1)))
+    cells = [{"values": {"side": run.name[0]}, "status": "done", "run": run.name} for run in (*a, *b)]
+    (tmp_path / "sweep.json").write_text(json.dumps({"cells": cells}))
+    with serving(tmp_path) as server:
+        form = server.ask("/compare").text
+        chosen = [re.findall(r'value="([^"]+)" selected', select) for select in form.split("</select>")]
+        assert chosen[:2] == [["a-0", "a-1"], ["b-0", "b-1"]]
+        page = server.ask("/compare?a=a-0&a=a-1&b=b-0&b=b-1").text
+        figures, *parts = [server.ask(source).text for source in sources(page)]
+    # 10 ms and 1 % more, and 10 % more of both. Welch's test of two runs each, with the logarithms 0 and 0.01.
+    test = stats.ttest_ind([math.log(1.1), math.log(1.1) + 0.01], [0, 0.01], equal_var=False)
+    interval = test.confidence_interval(0.95)
+    low, high = (100 * math.expm1(end) for end in (interval.low, interval.high))
+    assert f"+10.0 % {low:+.1f} to {high:+.1f} % slower" in words(figures)
+    for title in ("How sure is the change?", "Run by run", "By kernel family: how sure is the change?"):
+        [part] = [p for p in parts if title in words(p)]
+        assert 'class="spec"' in part
 
 
 def test_every_drill_down_names_a_query() -> None:

@@ -112,8 +112,8 @@ class App:
         return HTMLResponse(answer if _by_script(request) else self._site.box(given, answer))
 
     async def compared(self, request: Request) -> Response:
-        """Return the comparison of two runs, or a part of it."""
-        given = _given(request)
+        """Return the comparison of the runs of two sides, or a part of it."""
+        given = _given(request) | {side: "\n".join(request.query_params.getlist(side)) for side in ("a", "b")}
         part = "part" in given
         return await self._html(request, "compared_part" if part else "compared", given, part)
 

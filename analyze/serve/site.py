@@ -22,6 +22,7 @@ from analyze.plots.figure import Rows, cut, label
 from analyze.plots.per import Counts
 from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
+from analyze.query.literals import text_literal
 from analyze.query.query_declaration import Query
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import DEFAULT, PROFILERS, Selection
@@ -39,6 +40,7 @@ from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
+from analyze.verdict.sides import recorded_sides
 
 HERE = Path(__file__).parent
 MOST_SQL_ROWS = 1_000
@@ -315,27 +317,47 @@ class Site:
             answer = engine.sql(given.get("statement", ""))
             return saved(answer, form, str(self.folder), f"write it with analyze sql ... -o rows.{form}")
 
-    # --- two runs -------------------------------------------------------------------------------------------------
+    # --- the runs of two sides -------------------------------------------------------------------------------------
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The names of all runs; passes of one workload share one."""
+        with self._engine(replace(self._selection, prefer="all")) as engine:
+            rows = engine.rows("SELECT DISTINCT coalesce(workload_id, run_id::VARCHAR) FROM runs")
+        return sorted(name for (name,) in rows)
+
+    def _recorded_sides(self) -> tuple[list[str], list[str]]:
+        """The names of the runs of A and of B, if a folder of `collect ab` is served; else of the first two runs."""
+        try:
+            (folder,) = self._paths
+            a, b = ([run.name for run in side] for side in recorded_sides(Path(folder)))
+        except (ValueError, InputError):
+            return self._names[:1], self._names[1:2]
+        return a, b
 
     def compared(self, given: Mapping[str, str]) -> str:
-        """Return the comparison of the runs `a` and `b`; without them, the form to select them."""
-        a, b = given.get("a", ""), given.get("b", "")
-        view = PageView("Compare two runs", "compare")
+        """Return the comparison of the runs `a` with the runs `b`, a name each line; without them, the form."""
+        a, b = _names_in(given)
+        view = PageView("Compare runs", "compare")
         if a and b:
-            with self._reports.lend(PageSelection(a)) as one, self._reports.lend(PageSelection(b)) as other:
+            with self._reports.lend(_side(a)) as one, self._reports.lend(_side(b)) as other:
                 view.title, view.facts = facts_of_both(one, other)
-                places = [
-                    Placeholder.at("/compare", [("a", a), ("b", b)], str(n), c["title"])
-                    for n, c in enumerate(declared_changes())
-                    if not c.get("repeated")  # one run each
-                ]
-                both = Placeholder.at("/compare", [("a", a), ("b", b)], "figures", "The main figures")
+            pairs = [("a", "\n".join(a)), ("b", "\n".join(b))]
+            places = [
+                Placeholder.at("/compare", pairs, str(n), c["title"])
+                for n, c in enumerate(declared_changes())
+                if not c.get("repeated") or min(len(a), len(b)) > 1
+            ]
+            both = Placeholder.at("/compare", pairs, "figures", "The main figures")
             view.sections = [Chapter("figures", "", [both]), Chapter("changes", "What changed", places)]
-        return self._page(view, given, "compare", runs=self.runs, a=a, b=b)
+        else:
+            a, b = self._recorded_sides()
+        names = list(dict.fromkeys([*self._names, *a, *b]))
+        return self._page(view, given, "compare", names=names, chosen={"a": a, "b": b})
 
     def compared_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
-        a, b = PageSelection(given.get("a", "")), PageSelection(given.get("b", ""))
+        a, b = map(_side, _names_in(given))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
             if given["part"] == "figures":
                 changes, notes = figures_of_both(one, other)
@@ -411,6 +433,18 @@ class Site:
 
     def _fill(self, kind: str, **more: Any) -> str:
         return str(self._environment.get_template("parts_served.html.j2").render(kind=kind, **more))
+
+
+def _names_in(given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the names of the runs of A and of B in an address, where each is a line."""
+    a, b = ([name for name in given.get(side, "").splitlines() if name] for side in ("a", "b"))
+    return a, b
+
+
+def _side(names: Sequence[str]) -> PageSelection:
+    """Select the runs of one side: by the name of the run, or of one of its passes."""
+    listed = ", ".join(map(text_literal, names)) or "NULL"
+    return PageSelection(where=f"run_id IN ({listed}) OR workload_id IN ({listed})")
 
 
 def _whole(given: Mapping[str, str], name: str) -> int | None:
