@@ -183,3 +183,74 @@ def test_captures_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     assert by_op(path) == [("(no operator)", 1, 5_000)]
     [run] = sql(path, "SELECT warnings FROM runs")
     assert "the CUDA graphs of rank-0.trace.json.gz have no operators" in run["warnings"]
+
+
+def test_the_trees_have_captured_modules_below_the_launches_of_replays(tmp_path: Path) -> None:
+    first = [kernel("a", 200_000, 3), kernel("b", 200_010, 5), kernel("a", 200_020, 7)]
+    second = [kernel("a", 300_000, 4), kernel("b", 300_010, 6), kernel("a", 300_020, 8)]
+    around = [event("user_annotation", "decode", ts, 50) for ts in (198_980, 298_980)]
+    path = write_pair(tmp_path, [[A, B, A]], [*around, *replay(199_000, 5, 1, *first), *replay(299_000, 6, 1, *second)])
+    rows = ask(path, "module-tree", params={"kernels": "no"})
+    below = "decode > CUDAGraph.replay#1"
+    columns = ("path", "kind", "calls", "total_cpu_ns", "total_device_ns", "self_device_ns")
+    assert [tuple(r[c] for c in columns) for r in rows] == [
+        # Two ranges of 50 us, and in each one of 6 us. All kernels: 3 + 5 + 7 + 4 + 6 + 8 us.
+        ("decode", "range", 2, 100_000, 33_000, 0),
+        (below, "range", 2, 12_000, 33_000, 0),
+        # Two nodes in two replays.
+        (f"{below} > M_a", "module", 4, 0, 22_000, 0),
+        (f"{below} > M_a > aten::a", "op", 4, 0, 22_000, 22_000),
+        (f"{below} > M_b", "module", 2, 0, 11_000, 0),
+        (f"{below} > M_b > aten::b", "op", 2, 0, 11_000, 11_000),
+    ]
+    # By operators alone; modules are Python functions.
+    ops = ask(path, "op-tree")
+    assert [(r["path"], r["calls"], r["self_gpu_ns"]) for r in ops if r["kind"] == "op"] == [
+        (f"{below} > aten::a", 4, 22_000), (f"{below} > aten::b", 2, 11_000),
+    ]  # fmt: skip
+    sums = {r["name"]: r for r in ask(path, "ops")}
+    assert [(sums[n]["calls"], sums[n]["self_device_ns"], sums[n]["total_cpu_ns"]) for n in ("aten::a", "aten::b")] == [
+        (4, 22_000, 0), (2, 11_000, 0),
+    ]  # fmt: skip
+
+
+def test_a_graph_captured_within_the_recording_is_below_its_replays_too(tmp_path: Path) -> None:
+    own = captured(10_000, [A, B])
+    events = [*own, *replay(200_000, 5, 1, kernel("a", 200_050, 3), kernel("b", 200_060, 5))]
+    path = write_pair(tmp_path, [[A, B]], events)
+    listed = json.loads(gzip.decompress((tmp_path / "rank-0.graphs.json.gz").read_bytes()))
+    write_gzip(tmp_path / "rank-0.graphs.json.gz", {**listed, "traceEvents": []})
+    rows = ask(path, "module-tree", params={"kernels": "no"})
+    assert [(r["path"], r["calls"], r["total_cpu_ns"], r["total_device_ns"]) for r in rows] == [
+        ("M_a", 1, 90_000, 0),
+        ("M_a > aten::a", 1, 70_000, 0),
+        ("M_b", 1, 90_000, 0),
+        ("M_b > aten::b", 1, 70_000, 0),
+        ("CUDAGraph.replay#1", 1, 6_000, 8_000),
+        ("CUDAGraph.replay#1 > M_a", 1, 0, 3_000),
+        ("CUDAGraph.replay#1 > M_a > aten::a", 1, 0, 3_000),
+        ("CUDAGraph.replay#1 > M_b", 1, 0, 5_000),
+        ("CUDAGraph.replay#1 > M_b > aten::b", 1, 0, 5_000),
+    ]
+    sums = {r["name"]: r for r in ask(path, "ops")}
+    assert [(sums[n]["calls"], sums[n]["self_device_ns"], sums[n]["total_cpu_ns"]) for n in ("aten::a", "aten::b")] == [
+        (2, 3_000, 70_000), (2, 5_000, 70_000),
+    ]  # fmt: skip
+
+
+def test_flops_of_a_graph_count_once_for_each_replay(tmp_path: Path) -> None:
+    """The product of 4 x 8 and 8 x 16 is 2 * 4 * 8 * 16 = 1,024 FLOP; it is captured once, and replayed three times."""
+    shapes = {"Input Dims": [[4, 8], [8, 16]], "Input type": ["float", "float"]}
+    works = [replay(1000 * n, n, 1, kernel("mm", 1000 * n + 10, 2 * n)) for n in (200, 201, 202)]
+    path = write_pair(tmp_path, [[("kernel", "mm")]], [one for work in works for one in work])
+    listed = json.loads(gzip.decompress((tmp_path / "rank-0.graphs.json.gz").read_bytes()))
+    [op] = [e for e in listed["traceEvents"] if e["name"] == "aten::mm"]
+    op["args"] |= shapes
+    write_gzip(tmp_path / "rank-0.graphs.json.gz", listed)
+    [row] = ask(path, "flops-by-op")
+    assert (row["name"], row["calls"], row["flops"]) == ("aten::mm", 3, 3072)
+    [row] = ask(path, "op-roofline")
+    # 2 * (200 + 201 + 202) us.
+    assert (row["name"], row["calls"], row["flops"], row["busy_ns"]) == ("aten::mm", 3, 3072, 1_206_000)
+    [row] = ask(path, "mfu")
+    assert row["model_flops"] == 3072

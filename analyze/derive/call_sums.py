@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from analyze.derive import replayed_calls
 from analyze.derive.call_paths import number_paths
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, firsts, last_below, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts, values_at
+from analyze.derive.replayed_calls import Calls, replays_of
 from analyze.derive.threads import OpenIntervals
 from schemas.table_declaration import declare_table
 
@@ -29,62 +30,79 @@ MODULE = "nn.Module: "
 """What the names of the Python functions of modules begin with."""
 
 _CALLS = ("kind", "name", "pid", "tid", "start_ns", "dur_ns", "parent", "depth", "self_ns", "path")
-PATHS_READS = {"call_tree": _CALLS, "call_work": ("tree", "path", "forward_path", "total_ns")}
+_REPLAYS = {"captured_tree": _CALLS, "graph_launches": replayed_calls.LAUNCHES_READS}
+PATHS_READS = {
+    "call_tree": _CALLS,
+    "call_work": ("tree", "path", "forward_path", "total_ns"),
+    "gpu_work": replayed_calls.WORK_READS,
+    **_REPLAYS,
+}
 """Columns that call_paths is computed from."""
 WORK_READS = {
     "call_tree": (*_CALLS, "op_id"),
     "gpu_work": (
         "kind", "name", "start_ns", "dur_ns", "op_id", "call_tid", "call_start_ns", "forward_tid", "forward_start_ns",
+        "graph", "capture_tid", "capture_start_ns",
     ),
+    **_REPLAYS,
 }  # fmt: skip
 """Columns that call_work is computed from."""
-
-
-class Calls(NamedTuple):
-    """Operators, ranges and Python functions in one tree, in pre-order; all columns of one shape."""
-
-    rows: Ints
-    """Rows of the table call_tree."""
-    kind: npt.NDArray[np.int32]
-    name: npt.NDArray[np.int32]
-    tid: Ints
-    start: Ints
-    end: Ints
-    parent: Ints
-    """Place of the parent here; -1 for a root."""
-    depth: Ints
-    self_ns: Ints
-    path: Ints
 
 
 def call_paths(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of call_paths, from the columns PATHS_READS of a rank's tables."""
     import pyarrow as pa
 
-    names, trees = _trees(tables["call_tree"])
+    names, trees = _trees(tables)
     work = tables["call_work"].filter(tables["call_work"].column("forward_path").is_valid())
-    return pa.concat_tables([_sums_by_path(tree, calls, names, work) for tree, calls in trees])
+    return pa.concat_tables([_sums_by_path(tree, found.calls, names, work) for tree, found in trees])
 
 
-def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
+class Tree(NamedTuple):
+    """A tree, and the calls in it that the work of replays of CUDA graphs belongs to."""
+
+    calls: Calls
+    launching: Ints
+    """Place of the call of each piece of GPU work; -1 of work of no replay, or without a call."""
+    forward: Ints
+    """Place of the call whose gradient it computes."""
+
+
+def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str, Tree]]]:
     """Return the names of events, and each tree."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
+    replays = replays_of(tables)
+    recorded, captured = (tables[t].select(_CALLS) for t in ("call_tree", "captured_tree"))
+    call_tree = pa.concat_tables([recorded, captured], promote_options="default") if replays else recorded
     (kind,), kinds = text_codes([call_tree.column("kind")])
     (name,), names = text_codes([call_tree.column("name")])
     kind = np.array([_PLACES.index(k) if k in _PLACES else -1 for k in kinds.to_pylist()] + [-1])[kind]
     is_python = kind == _PLACES.index("python")
     is_module = np.append(pc.starts_with(names, MODULE).to_numpy(zero_copy_only=False), False)[name]
     pid, tid, start, dur, parent, depth, self_ns, path = (ints(call_tree, c) for c in _CALLS[2:])
+    if replays:
+        # Places and paths of captured calls follow those of the recording.
+        is_captured = np.arange(len(parent)) >= recorded.num_rows
+        parent = np.where(is_captured & (parent != NULL), parent + recorded.num_rows, parent)
+        path = path + is_captured * (max(int(path[~is_captured].max(initial=-1)), -1) + 1)
 
-    def trees() -> Iterator[tuple[str, Calls]]:
-        calls = None
+    def trees() -> Iterator[tuple[str, Tree]]:
+        found, size = None, -1
         for tree, python in zip(TREES, (False, is_module, True), strict=True):
             rows = np.flatnonzero((kind >= 0) & (~is_python | python))
             # Trees with the same events are equal. The stack tree has the paths of the table call_tree.
-            if calls is None or len(rows) > len(calls.rows) or (tree == "stack" and is_python.any()):
-                calls = made(rows, tree)
-            yield tree, calls
+            if found is None or len(rows) > size or (tree == "stack" and is_python.any()):
+                found, size = with_replays(made(rows, tree)), len(rows)
+            yield tree, found
+
+    def with_replays(calls: Calls) -> Tree:
+        if not replays:
+            none = np.full(tables["gpu_work"].num_rows, -1)
+            return Tree(calls, none, none)
+        label = calls.kind.astype(np.int64) * (len(names) + 1) + calls.name + 1
+        return Tree(*replays.add(calls, int(np.searchsorted(calls.rows, recorded.num_rows)), label))
 
     def made(rows: Ints, tree: str) -> Calls:
         end = start[rows] + dur[rows]
@@ -94,11 +112,11 @@ def _trees(call_tree: pa.Table) -> tuple[pa.Array, Iterator[tuple[str, Calls]]]:
             up = place[np.where(parent[rows] == NULL, -1, parent[rows])]
             of_tree = (up, depth[rows], self_ns[rows], path[rows])
         else:
-            lane = firsts(pid[rows], tid[rows])
+            lane = firsts(rows < recorded.num_rows, pid[rows], tid[rows])
             up, last, level = nest(np.cumsum(lane), start[rows], end)
             label = kind[rows] * (len(names) + 1) + name[rows] + 1
             of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label))
-        return Calls(rows, kind[rows], name[rows], tid[rows], start[rows], end, *of_tree)
+        return Calls(rows, kind[rows], name[rows], tid[rows], start[rows], end, *of_tree, np.ones(len(rows), np.int64))
 
     return names, trees()
 
@@ -126,7 +144,7 @@ def _sums_by_path(tree: str, calls: Calls, names: pa.Array, backward: pa.Table) 
             "depth": pa.array(depth, pa.int32()),
             "kind": texts(calls.kind[one], pa.array(_PLACES)),
             "name": texts(calls.name[one], names),
-            "calls": np.bincount(calls.path, minlength=n),
+            "calls": sums(calls.path, n, calls.times),
             "total_ns": sums(calls.path, n, calls.end - calls.start),
             "self_ns": sums(calls.path, n, calls.self_ns),
             "backward_ns": nullable(backward_times(parent, last, launched, forward, ns)),
@@ -177,17 +195,19 @@ def call_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     work = tables["gpu_work"]
-    start, dur, op_id, tid, at, forward_tid, forward = (ints(work, c) for c in WORK_READS["gpu_work"][2:])
+    start, dur, op_id, tid, at, forward_tid, forward = (ints(work, c) for c in WORK_READS["gpu_work"][2:9])
     kinds, kind_texts = text_codes([work.column("kind")])
     (names,), name_texts = text_codes([work.column("name")])
     label = pairs(kinds[0], names)
     event_ids = ints(tables["call_tree"], "op_id")
     parts = []
     found = None
-    for tree, calls in _trees(tables["call_tree"])[1]:
+    for tree, (calls, of_replays, forward_of_replays) in _trees(tables)[1]:
         if found is None or calls is not found[0]:
-            place = _launching(calls, event_ids[calls.rows], op_id, tid, at)
+            place = _launching(calls, np.append(event_ids, NULL)[calls.rows], op_id, tid, at)
+            place = np.where(of_replays >= 0, of_replays, place)
             forward_place = _at(calls, forward_tid, forward)
+            forward_place = np.where(of_replays >= 0, forward_of_replays, forward_place)
             of_path = np.append(calls.path, -1)
             group, known = dense(pairs(pairs(of_path[place], of_path[forward_place]), label))
             found = calls, place, forward_place, group, len(known)
@@ -291,7 +311,7 @@ DERIVED = (
             ("first_ns", "int64", "ns", "first start"),
             ("last_ns", "int64", "ns", "last start"),
         ),
-        version=2,
+        version=3,
         reads=WORK_READS,
         compute=call_work,
     ),
@@ -317,7 +337,7 @@ DERIVED = (
             ),
             ("first_ns", "int64", "ns", "first start"),
         ),
-        version=2,
+        version=3,
         reads=PATHS_READS,
         compute=call_paths,
     ),

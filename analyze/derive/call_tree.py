@@ -18,6 +18,7 @@ from analyze.derive.event_names import are_async, without_step_numbers
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts, in_order, last_below, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, last_if_null, nullable, text_codes, texts, values_at
+from schemas.recorded_tables import CAPTURED
 from schemas.table_declaration import CPU, INTERVAL, declare_table
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ def call_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
     )
 
 
+def captured_tree(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the rows of captured_tree: call_tree of what the CPU did while CUDA graphs were captured."""
+    return call_tree({table: tables[CAPTURED[table]] for table in READS})
+
+
 def read_events(tables: Mapping[str, pa.Table]) -> tuple[Events, pa.Array]:
     """Return the events of a rank and the text of each name; a profiler step is called ProfilerStep*."""
     ops, ranges, calls = (tables[t] for t in READS)
@@ -147,36 +153,51 @@ def _numbers(table: pa.Table, column: str, numbers: Mapping[str, int], missing: 
     return np.array([*(numbers.get(text, missing) for text in found.to_pylist()), -1], np.int8)[codes]
 
 
+_COLUMNS = (
+    ("kind", "string", "", "op, range, python (a Python function), call (CUDA), overhead or async"),
+    ("name", "string", "", "name; that of a profiler step is ProfilerStep*"),
+    *CPU,
+    ("correlation_id", "int64", "", "of CUDA calls, as in cuda_calls"),
+    ("op_id", "int64", "", "External id, as the file says it"),
+    *INTERVAL,
+    (
+        "node",
+        "int32",
+        "",
+        "number of the event in the rank, in pre-order: its subtree ends at last_node",
+    ),
+    ("parent", "int32", "", "node of the parent; NULL for a root. Of calls and overhead, where they begin"),
+    ("last_node", "int32", "", "node of the last event below it; its own if there is none"),
+    ("depth", "int32", "", "level in the tree, from 0"),
+    ("self_ns", "int64", "ns", "length without that of its children; CUDA calls and overhead stay part of it"),
+    (
+        "path",
+        "int32",
+        "",
+        "path in call_paths (tree stack), if no CUDA graph was replayed; of calls and overhead the parent's; NULL of "
+        "async",
+    ),
+)
+
 DERIVED = (
     Derived(
         declare_table(
             "call_tree",
             "an operator, range, Python function or CUDA call, with its place in the call tree of its thread",
-            ("kind", "string", "", "op, range, python (a Python function), call (CUDA), overhead or async"),
-            ("name", "string", "", "name; that of a profiler step is ProfilerStep*"),
-            *CPU,
-            ("correlation_id", "int64", "", "of CUDA calls, as in cuda_calls"),
-            ("op_id", "int64", "", "External id, as the file says it"),
-            *INTERVAL,
-            (
-                "node",
-                "int32",
-                "",
-                "number of the event in the rank, in pre-order: its subtree ends at last_node",
-            ),
-            ("parent", "int32", "", "node of the parent; NULL for a root. Of calls and overhead, where they begin"),
-            ("last_node", "int32", "", "node of the last event below it; its own if there is none"),
-            ("depth", "int32", "", "level in the tree, from 0"),
-            ("self_ns", "int64", "ns", "length without that of its children; CUDA calls and overhead stay part of it"),
-            (
-                "path",
-                "int32",
-                "",
-                "path in call_paths (tree stack); of calls and overhead the parent's; NULL of async",
-            ),
+            *_COLUMNS,
         ),
         version=1,
         reads=READS,
         compute=call_tree,
+    ),
+    Derived(
+        declare_table(
+            "captured_tree",
+            "a row of call_tree while a CUDA graph was captured, with its place among these",
+            *_COLUMNS,
+        ),
+        version=1,
+        reads={CAPTURED[table]: columns for table, columns in READS.items()},
+        compute=captured_tree,
     ),
 )

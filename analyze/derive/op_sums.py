@@ -16,16 +16,21 @@ from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, R
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts, values_at
+from analyze.derive.replayed_calls import LAUNCHES_READS, WORK_READS, Replays, replays_of
 from analyze.derive.threads import OpenIntervals, distinct, find
 from schemas.table_declaration import declare_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_EVENTS = ("kind", "name", "pid", "tid", "correlation_id", "op_id", "start_ns", "dur_ns")
+_WORK = ("op_id", "dur_ns", "forward_tid", "forward_start_ns")
 READS = {
-    "call_tree": ("kind", "name", "pid", "tid", "correlation_id", "op_id", "start_ns", "dur_ns"),
+    "call_tree": _EVENTS,
+    "captured_tree": _EVENTS,
+    "graph_launches": LAUNCHES_READS,
     "call_ops": ("correlation_id", "op_id"),
-    "gpu_work": ("op_id", "dur_ns", "forward_tid", "forward_start_ns"),
+    "gpu_work": tuple(dict.fromkeys((*_WORK, *WORK_READS))),
     "memory_events": ("device_type", "start_ns", "bytes"),
 }
 """Columns that op_sums is computed from."""
@@ -37,20 +42,66 @@ def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of op_sums, from the columns READS of a rank's tables."""
     import pyarrow as pa
 
-    (code,), kinds = text_codes([tables["call_tree"].column("kind")])
-    (name,), names = text_codes([tables["call_tree"].column("name")])
+    replays = replays_of(tables)
+    recorded, captured = tables["call_tree"], tables["captured_tree"]
+    call_tree = pa.concat_tables([recorded, captured], promote_options="default") if replays else recorded
+    (code,), kinds = text_codes([call_tree.column("kind")])
+    (name,), names = text_codes([call_tree.column("name")])
     kind = np.array([*(KINDS.index(k) for k in kinds.to_pylist()), -1], np.int8)[code]
-    events = Events(kind, name, *(ints(tables["call_tree"], c) for c in READS["call_tree"][2:]))
+    events = Events(kind, name, *(ints(call_tree, c) for c in _EVENTS[2:]))
+    all_events, events = events, events.take(np.arange(recorded.num_rows))
     events = events._replace(op_id=_op_ids(events, tables["call_ops"]))
     events = events._replace(tid=_threads(events))
     launched = _launched(events, ints(tables["gpu_work"], "op_id"), ints(tables["gpu_work"], "dur_ns"))
     backward = _backward(events, tables["gpu_work"])
+    events, graph, replayed = _with_replays(events, all_events, replays)
+    launched = np.append(launched, np.zeros(len(graph) - len(launched), np.int64))
+    _add_replayed_work(events, graph, tables["gpu_work"], launched, backward)
     memory = [_changes(tables["memory_events"], events, on_gpu) for on_gpu in (True, False)]
-    without = _sums(events, launched, backward, memory, names, False)
-    is_python = kind == PYTHON
+    without = _sums(events, graph, replayed, launched, backward, memory, names, False)
+    is_python = events.kind == PYTHON
     if not is_python.any():
         return pa.concat_tables([without, without.set_column(0, "python", pa.repeat(True, without.num_rows))])
-    return pa.concat_tables([without, _sums(events, launched, backward, memory, names, True)])
+    return pa.concat_tables([without, _sums(events, graph, replayed, launched, backward, memory, names, True)])
+
+
+def _with_replays(events: Events, all_events: Events, replays: Replays) -> tuple[Events, Ints, Ints]:
+    """Return the events with those that replays of CUDA graphs stand for, the graph of each (NULL: none) and its calls.
+
+    `all_events` has captured events after those of the recording.
+    """
+    recorded = len(events.kind)
+    parts, graphs, calls = [events], [np.full(recorded, NULL)], [np.ones(recorded, np.int64)]
+    for graph, count in replays.counts.items():
+        end = all_events.start + all_events.dur
+        own = all_events.take(replays.members(all_events.tid, all_events.start, end, recorded, graph))
+        # The calls of a capture launch nothing in a replay.
+        own = own.take(np.isin(own.kind, (OP, RANGE, PYTHON)))
+        parts.append(own._replace(op_id=np.full(len(own.kind), NULL)))
+        graphs.append(np.full(len(own.kind), graph))
+        calls.append(np.full(len(own.kind), count))
+    found = Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return found, np.concatenate(graphs), np.concatenate(calls)
+
+
+def _add_replayed_work(
+    events: Events, graph: Ints, gpu_work: pa.Table, launched: Ints, backward: tuple[Ints, Ints, Ints]
+) -> None:
+    """Add the time of replays to that of the events that were captured (`launched`), and the links of backward work."""
+    of_work, dur, tid, start = (ints(gpu_work, c) for c in ("graph", "dur_ns", "capture_tid", "capture_start_ns"))
+    forward_tid, forward_start = (ints(gpu_work, c) for c in ("forward_tid", "forward_start_ns"))
+    place_of_backward = np.cumsum(forward_start != NULL) - 1
+    for number in np.unique(graph[graph != NULL]):
+        own = np.flatnonzero((graph == number) & (events.kind != PYTHON))
+        at = OpenIntervals(events.tid[own], events.start[own], events.start[own] + events.dur[own]).at
+        work = np.flatnonzero(of_work == number)
+        inside = values_at(own, at(tid[work], start[work]), missing=-1)
+        np.add.at(launched, inside[inside >= 0], dur[work[inside >= 0]])
+        is_backward = forward_start[work] != NULL
+        places = place_of_backward[work[is_backward]]
+        backward[0][places] = inside[is_backward]
+        forward = at(forward_tid[work[is_backward]], forward_start[work[is_backward]])
+        backward[1][places] = values_at(own, forward, missing=-1)
 
 
 def _op_ids(events: Events, call_ops: pa.Table) -> Ints:
@@ -93,7 +144,7 @@ def _backward(events: Events, gpu_work: pa.Table) -> tuple[Ints, Ints, Ints]:
     """Return of each piece of work of the backward pass the event that launched it, the forward operator (-1 for none),
     and its time."""
     work = gpu_work.filter(gpu_work.column("forward_start_ns").is_valid())
-    op_id, dur, tid, start = (ints(work, c) for c in READS["gpu_work"])
+    op_id, dur, tid, start = (ints(work, c) for c in _WORK)
     is_event = (events.kind == OP) | (events.kind == RANGE)
     rows = np.flatnonzero(is_event & (events.op_id > 0))
     rows = rows[np.argsort(events.op_id[rows], kind="stable")]
@@ -124,17 +175,22 @@ def _changes(memory_events: pa.Table, events: Events, on_gpu: bool) -> Ints | No
 
 def _sums(
     events: Events,
+    graph: Ints,
+    replayed: Ints,
     launched: Ints,
     backward: tuple[Ints, Ints, Ints],
     memory: list[Ints | None],
     names: pa.Array,
     python: bool,
 ) -> pa.Table:
-    """Return the rows of the tree with or without Python functions."""
+    """Return the rows of the tree with or without Python functions.
+
+    Events of a `graph` took no time of a CPU when it was replayed, which `replayed` says how often.
+    """
     import pyarrow as pa
 
     rows = np.arange(len(events.kind)) if python else np.flatnonzero(events.kind != PYTHON)
-    lane = dense(pairs(events.tid[rows], events.kind[rows] == ASYNC))[0]
+    lane = dense(pairs(pairs(events.tid[rows], graph[rows]), events.kind[rows] == ASYNC))[0]
     ties = (-events.dur[rows], events.kind[rows] == CALL, last_if_null(events.op_id[rows]))
     order = in_order(lane, events.start[rows], ties)
     rows, lane = rows[order], lane[order]
@@ -144,7 +200,8 @@ def _sums(
     place = np.full(len(events.kind) + 1, -1)
     place[rows] = np.arange(len(rows))
     backward_ns = backward_times(parent, last, place[backward[0]], place[backward[1]], backward[2])
-    self_ns = self_times(parent, last, start, start + dur)
+    is_recorded = graph[rows] == NULL
+    self_ns = self_times(parent, last, start, start + dur) * is_recorded
     # An event that is its parent's only child and has its name is one call with it, and launched what it launched.
     child = np.flatnonzero(parent >= 0)
     above = parent[child]
@@ -158,12 +215,13 @@ def _sums(
     one = np.zeros(n, np.int64)
     one[label] = np.arange(len(label))
     once = np.where(folded, 0, 1)
+    calls, dur = once * replayed[rows], dur * is_recorded
     is_own = kind != ASYNC  # The range of an asynchronous collective takes no time of its thread.
     columns = {
         "python": pa.repeat(python, n),
         "kind": texts(kind[one], pa.array(KINDS)),
         "name": texts(name[one], names),
-        "calls": sums(label, n, once),
+        "calls": sums(label, n, calls),
         "total_ns": sums(label, n, dur * once),
         "self_ns": sums(label, n, self_ns * is_own),
         "gpu_ns": sums(label, n, gpu),
@@ -174,7 +232,7 @@ def _sums(
         if changed is None:
             own = total = pa.nulls(n, pa.int64())
         else:
-            of_all = changed[rows]
+            of_all = changed[rows] * is_recorded
             below = np.zeros(len(rows), np.int64)
             np.add.at(below, above, of_all[child])
             own, total = sums(label, n, (of_all - below) * is_own), sums(label, n, of_all * once)
@@ -206,7 +264,7 @@ DERIVED = (
             ("self_cpu_bytes", "int64", "B", "allocated less freed in the CPU's memory, without children"),
             ("total_cpu_bytes", "int64", "B", "allocated less freed in the CPU's memory while they ran"),
         ),
-        version=2,
+        version=3,
         reads=READS,
         compute=op_sums,
     ),

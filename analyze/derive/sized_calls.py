@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from analyze.derive.graph_replays import captures_added
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
@@ -101,6 +102,8 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     if tables["twins"].num_rows:
         return tables["full.sized_calls"]
 
+    recorded = tables["cpu_ops"]
+    tables = captures_added(tables)
     [name], names = text_codes([tables["cpu_ops"].column("name")])
     known = [*names.to_pylist(), ""]
     outputs = [_output_of(text) for text in known]
@@ -128,10 +131,13 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
         np.flatnonzero(named(text in _GRADIENTS for text in known)),
         tid, start, end,
     )  # fmt: skip
-    rows = np.flatnonzero(counts_flops | counts_bytes)
+    graph = np.where(rows < recorded.num_rows, NULL, _graph_of(tables["graph_launches"], start))
+    # Captured calls ran only if their graph is known.
+    rows = np.flatnonzero((counts_flops | counts_bytes) & ((rows < recorded.num_rows) | (graph != NULL)))
     calls = ops.take(rows)
     found = {
         "call": np.arange(len(rows)),
+        "graph": nullable(graph[rows]),
         **{c: calls[c] for c in _OPS if c != "pid"},
         "signature": _signatures(calls, gradients[rows]),
         "output": pa.array(outputs, pa.string()).take(pa.array(name[rows])),
@@ -141,6 +147,13 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     }
     schema = row_schema(_TABLE)
     return pa.table(found).select(schema.names).cast(schema)
+
+
+def _graph_of(launches: pa.Table, start: Ints) -> Ints:
+    """Return the graph that was being captured at each time; NULL if there was none."""
+    graph, begin, end = (ints(launches, c) for c in ("graph", "begin_ns", "end_ns"))
+    place = OpenIntervals(np.zeros(len(graph), np.int64), begin, end).at(np.zeros(len(start), np.int64), start)
+    return values_at(graph, place)
 
 
 def _without_another_inside(wanted: Mask, tid: Ints, start: Ints, end: Ints) -> Mask:
@@ -203,6 +216,12 @@ _TABLE = declare_table(
     "a call of an operator whose FLOPs or outputs follow from the shapes of its inputs; of a GPU-only block, one of its"
     " full block",
     ("call", "int32", "", "number in the rank"),
+    (
+        "graph",
+        "int32",
+        "",
+        "CUDA graph that it was captured in, which ran it once for each replay; NULL of a call of the recording",
+    ),
     CPU[1],
     ("name", "string", "", "operator"),
     *INTERVAL,
@@ -237,9 +256,11 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=3,
+        version=4,
         reads={
             "cpu_ops": _OPS,
+            "captured_ops": _OPS,
+            "graph_launches": ("graph", "begin_ns", "end_ns"),
             "twins": ("turn",),
             "full.sized_calls": tuple(column.name for column in _TABLE.columns[2:]),
         },

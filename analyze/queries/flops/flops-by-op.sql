@@ -21,9 +21,11 @@
 -- @rows if an operator has a FLOP formula
 -- @drill name op-roofline name={name}
 WITH counted AS (
-    SELECT run_id, rank, signature, count(*) AS calls
-    FROM sized_calls SEMI JOIN (SELECT DISTINCT run_id FROM launching_ops WHERE input_dims IS NOT NULL) USING (run_id)
-    WHERE counts_flops
+    SELECT run_id, rank, signature, sum(CASE WHEN graph IS NULL THEN 1 ELSE replays END) AS calls
+    FROM sized_calls
+    SEMI JOIN (SELECT DISTINCT run_id FROM launching_ops WHERE input_dims IS NOT NULL) USING (run_id)
+    LEFT JOIN replays USING (run_id, rank, graph)
+    WHERE counts_flops AND (graph IS NULL OR replays IS NOT NULL)
     GROUP BY ALL
 ),
 parsed AS (

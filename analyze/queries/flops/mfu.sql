@@ -52,7 +52,8 @@ WITH gpus AS (
     GROUP BY ALL
 ),
 op_work AS MATERIALIZED (
-    SELECT w.run_id, w.rank, w.flop_call AS call, w.correlation_id, w.start_ns, w.dur_ns, p.is_product,
+    SELECT w.run_id, w.rank, w.flop_call AS call, w.correlation_id, w.call_start_ns,
+        CASE WHEN w.graph IS NOT NULL THEN w.correlation_id END AS replay, w.start_ns, w.dur_ns, p.is_product,
         coalesce(p.is_tf32, false) AS is_tf32
     FROM gpu_work w LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
     WHERE w.kind = 'kernel'
@@ -74,7 +75,14 @@ windows AS (
     FROM gpus g
     LEFT JOIN (
         SELECT run_id, rank, min(start_ns) AS start_ns
-        FROM op_calls SEMI JOIN launched USING (run_id, rank, call) ANTI JOIN twins USING (run_id, rank)
+        FROM (
+            SELECT run_id, rank, start_ns
+            FROM op_calls SEMI JOIN launched USING (run_id, rank, call)
+            WHERE graph IS NULL
+            UNION ALL
+            SELECT run_id, rank, call_start_ns FROM op_work WHERE call IS NOT NULL AND replay IS NOT NULL
+        )
+        ANTI JOIN twins USING (run_id, rank)
         GROUP BY ALL
     ) c USING (run_id, rank)
     ANTI JOIN step_windows s ON s.run_id = g.run_id AND s.rank = g.rank
@@ -113,14 +121,27 @@ in_windows AS (
     SELECT c.run_id, c.rank, c.call, w.start_ns AS window_ns
     FROM op_calls c
     ASOF JOIN windows w ON w.run_id = c.run_id AND w.rank = c.rank AND c.start_ns >= w.start_ns
-    WHERE c.start_ns < w.end_ns AND (c.run_id, c.rank) NOT IN (SELECT (run_id, rank) FROM twins)
+    WHERE c.start_ns < w.end_ns AND c.graph IS NULL AND (c.run_id, c.rank) NOT IN (SELECT (run_id, rank) FROM twins)
     UNION ALL
-    SELECT DISTINCT o.run_id, o.rank, o.call, w.start_ns
-    FROM op_work o
-    JOIN twins t USING (run_id, rank, correlation_id)
-    LEFT JOIN step_ranges s USING (run_id, rank, turn)
-    JOIN windows w ON w.run_id = o.run_id AND w.rank = o.rank AND (w.step IS NULL OR w.start_ns = s.start_ns)
-    WHERE o.call IS NOT NULL
+    -- The replay of a CUDA graph runs its calls when it is launched.
+    SELECT r.run_id, r.rank, r.call, w.start_ns
+    FROM (
+        SELECT DISTINCT run_id, rank, call, replay, call_start_ns
+        FROM op_work ANTI JOIN twins USING (run_id, rank)
+        WHERE call IS NOT NULL AND replay IS NOT NULL
+    ) r
+    ASOF JOIN windows w ON w.run_id = r.run_id AND w.rank = r.rank AND r.call_start_ns >= w.start_ns
+    WHERE r.call_start_ns < w.end_ns
+    UNION ALL
+    SELECT run_id, rank, call, window_ns
+    FROM (
+        SELECT DISTINCT o.run_id, o.rank, o.call, o.replay, w.start_ns AS window_ns
+        FROM op_work o
+        JOIN twins t USING (run_id, rank, correlation_id)
+        LEFT JOIN step_ranges s USING (run_id, rank, turn)
+        JOIN windows w ON w.run_id = o.run_id AND w.rank = o.rank AND (w.step IS NULL OR w.start_ns = s.start_ns)
+        WHERE o.call IS NOT NULL
+    )
 ),
 placed AS (
     SELECT

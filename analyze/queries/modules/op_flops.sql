@@ -124,9 +124,20 @@ SELECT
 FROM sized_calls
 GROUP BY run_id, rank, run_group, signature;
 
+-- @view replays  a row is a CUDA graph of a rank that was replayed, and whose capture is known.
+-- @columns run_id, rank
+-- @column graph index             As in graph_launches.
+-- @column replays count           Replays in the recording.
+CREATE VIEW replays AS
+SELECT run_id, rank, graph, count(DISTINCT correlation_id) AS replays
+FROM gpu_work
+WHERE graph IS NOT NULL
+GROUP BY run_id, rank, graph;
+
 -- @table op_calls  a row is a call of an operator whose FLOPs count.
 -- @columns run_id, rank
 -- @column call index              Its number in the rank, as in sized_calls.
+-- @column graph index             CUDA graph that it was captured in; NULL of a call of the recording.
 -- @columns tid
 -- @column call_id id              Its External id.
 -- @column name text               Operator.
@@ -138,7 +149,7 @@ GROUP BY run_id, rank, run_group, signature;
 -- @column rescored_flops FLOP     Part that an attention backward computes again.
 CREATE TABLE op_calls AS
 WITH _calls AS (
-    SELECT run_id, rank, call, tid, op_id, signature, start_ns, dur_ns FROM sized_calls WHERE counts_flops
+    SELECT run_id, rank, call, graph, tid, op_id, signature, start_ns, dur_ns FROM sized_calls WHERE counts_flops
 ),
 _kinds AS (
     SELECT
@@ -153,7 +164,7 @@ _figures AS MATERIALIZED (
     FROM _kinds
 )
 SELECT
-    run_id, rank, call, tid, op_id AS call_id, name, op, type, input_dims, start_ns, start_ns + dur_ns AS end_ns,
+    run_id, rank, call, graph, tid, op_id AS call_id, name, op, type, input_dims, start_ns, start_ns + dur_ns AS end_ns,
     model_flops, rescored_flops
 FROM _calls JOIN _figures USING (run_id, rank, signature);
 

@@ -34,7 +34,9 @@
 -- @pass gpu
 WITH owned AS MATERIALIZED (
     SELECT
-        g.track AS gpu, w.run_id, w.rank, w.sized_call AS call, coalesce(p.is_tf32, false) AS is_tf32, w.start_ns,
+        g.track AS gpu, w.run_id, w.rank, w.sized_call AS call,
+        CASE WHEN w.graph IS NOT NULL THEN w.correlation_id END AS replay, coalesce(p.is_tf32, false) AS is_tf32,
+        w.start_ns,
         w.start_ns + w.dur_ns AS end_ns
     FROM gpu_work w
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
@@ -42,8 +44,12 @@ WITH owned AS MATERIALIZED (
     WHERE w.sized_call IS NOT NULL
 ),
 launched AS MATERIALIZED (
-    SELECT run_id, rank, call, is_tf32, signature
-    FROM (SELECT run_id, rank, call, bool_or(is_tf32) AS is_tf32 FROM owned GROUP BY run_id, rank, call)
+    SELECT run_id, rank, call, is_tf32, calls, signature
+    FROM (
+        SELECT run_id, rank, call, bool_or(is_tf32) AS is_tf32, greatest(count(DISTINCT replay), 1) AS calls
+        FROM owned
+        GROUP BY run_id, rank, call
+    )
     JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
 ),
 kinds AS MATERIALIZED (
@@ -51,7 +57,7 @@ kinds AS MATERIALIZED (
         row_number() OVER () AS kind_id, s.*, c.is_tf32, c.calls, r.gpu_name,
         is_tf32 OR coalesce(r.precision = 'tf32', false) AS tf32,
         TRY_CAST(s.input_dims AS JSON[]) AS dims, TRY_CAST(s.input_types AS VARCHAR[]) AS types
-    FROM (SELECT run_id, rank, signature, is_tf32, count(*) AS calls FROM launched GROUP BY ALL) c
+    FROM (SELECT run_id, rank, signature, is_tf32, sum(calls)::BIGINT AS calls FROM launched GROUP BY ALL) c
     JOIN call_signatures s USING (run_id, rank, signature)
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = s.run_id
 ),
