@@ -48,8 +48,8 @@ class GraphCaptures:
         self._profile: Any = None
         self._begin_ns = 0
         self._spent_s = 0.0
-        self.not_recorded = 0
-        """Captures without a recording."""
+        self._recorded_elsewhere: list[dict[str, Any]] = []
+        """Graphs that were captured while another recorder ran, which has their events."""
         self._class = find("torch.cuda.CUDAGraph")
         if self._class is not None:
             self._patch()
@@ -94,22 +94,37 @@ class GraphCaptures:
         self._graphs.append(own)
         profile, self._profile = self._profile, None
         if profile is None:
-            self.not_recorded += not self._is_recording()
+            self._recorded_elsewhere += [own] if self._is_recording() else []
             return
         started = time.monotonic()
         with detaching_cupti():
             profile.stop()
+        self._add(profile, own)
+        self._spent_s += time.monotonic() - started
+
+    def keep(self, session: object) -> None:
+        """Keep the captures of a recording that was stopped and is dropped: what the program did before its steps."""
+        profile = getattr(session, "profile", None)
+        if self._recorded_elsewhere and profile is not None:
+            _quietly(lambda: self._add(profile, *self._recorded_elsewhere))
+        self._recorded_elsewhere = []
+
+    def _add(self, profile: Any, *graphs: dict[str, Any]) -> None:
+        """Add the events of a stopped profiler in which these graphs were captured."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "trace.json"
             profile.export_chrome_trace(str(path))
             trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
-        events = [e for e in trace.pop("traceEvents") if e.get("ph") == "X" and _is_kept(e)]
+        base_ns = trace.get("baseTimeNanoseconds", 0)
+        spans = [((g["begin_ns"] - base_ns) / 1000, (g["end_ns"] - base_ns) / 1000) for g in graphs]
+        events = [
+            event
+            for event in trace.pop("traceEvents")
+            if event.get("ph") == "X" and _is_kept(event) and any(a <= event["ts"] <= b for a, b in spans)
+        ]
         self._header = self._header or trace
-        later_us = (trace.get("baseTimeNanoseconds", 0) - self._header.get("baseTimeNanoseconds", 0)) / 1000
-        if later_us:
-            events = [{**e, "ts": e["ts"] + later_us} for e in events]
-        self._events += events
-        self._spent_s += time.monotonic() - started
+        later_us = (base_ns - self._header.get("baseTimeNanoseconds", 0)) / 1000
+        self._events += [{**e, "ts": e["ts"] + later_us} for e in events] if later_us else events
 
     def mark_replays(self) -> None:
         """Give each replay a range with the number of its graph, until unmark_replays()."""

@@ -237,7 +237,10 @@ class AttachedRecorder:
             self.blocks.add(block)
             self.whole = None
             return
+        whole = self.whole
         self._stop_session()  # what was recorded so far is warm-up
+        if self.captures:
+            self.captures.keep(whole)
         # Without a warm-up, the first step has passed unrecorded.
         self.blocks.add(*plan(max(config["warmup"], 1), config["undisturbed"], gpu_steps, config["steps"]))
 

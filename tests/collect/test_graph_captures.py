@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from collect.injected import graph_captures, torch_internals  # noqa: E402
+from collect.injected.function_steps import FunctionSteps  # noqa: E402
 from collect.injected.graph_captures import GraphCaptures  # noqa: E402
 
 
@@ -80,6 +83,35 @@ def test_captures_within_a_recording_only_note_their_nodes(graph_class: Any, tmp
     found = written(recorder, tmp_path)
     assert [g["graph"] for g in found["cudaGraphs"]] == [1, 2]
     assert found["traceEvents"] == []
+
+
+def test_captures_before_the_first_step_are_kept(graph_class: Any, tmp_path: Path) -> None:
+    """The recording of what a program does before its first step is dropped."""
+    recorder = captures(is_recording=True)
+    with torch.profiler.profile() as dropped:
+        torch.ones(2).sin()
+        graph = graph_class()
+        graph.capture_begin()
+        torch.ones(2).cos()
+        graph.capture_end()
+        torch.ones(2).exp()
+    recorder.keep(SimpleNamespace(profile=dropped))
+    names = {e["name"] for e in written(recorder, tmp_path)["traceEvents"]}
+    assert "aten::cos" in names and not names & {"aten::sin", "aten::exp"}
+
+
+def test_the_step_function_of_a_loop_of_replays_is_found(graph_class: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No module is called after the function is defined."""
+    steps: list[int] = []
+    FunctionSteps(f"{__name__}:decode", lambda: steps.append(1), lambda: False)
+    graph, original = graph_class(), graph_class.replay.__wrapped__
+    graph.replay()
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "decode", lambda: graph.replay(), raising=False)
+    for _ in range(3):
+        module.decode()
+    assert len(steps) == 2  # the first call finds it
+    assert graph_class.replay is original
 
 
 def test_replays_have_a_range_only_while_they_are_marked(graph_class: Any) -> None:
