@@ -254,3 +254,13 @@ def test_flops_of_a_graph_count_once_for_each_replay(tmp_path: Path) -> None:
     assert (row["name"], row["calls"], row["flops"], row["busy_ns"]) == ("aten::mm", 3, 3072, 1_206_000)
     [row] = ask(path, "mfu")
     assert row["model_flops"] == 3072
+
+
+def test_health_says_how_much_work_has_its_capture(tmp_path: Path) -> None:
+    events = [
+        *replay(199_000, 5, 1, kernel("a", 200_000, 3), kernel("b", 200_010, 5)),
+        *replay(299_000, 6, 1, kernel("a", 300_000, 3), kernel("c", 300_010, 5)),
+    ]
+    path = write_pair(tmp_path, [[A, B]], events)
+    [row] = [r for r in ask(path, "health") if r["fact"] == "CUDA graphs with their capture"]
+    assert (row["verdict"], row["value"]) == ("note", "50.00 % of 4 kernels, copies and fills")

@@ -198,6 +198,14 @@ graph_waits AS (
     )
     WHERE contains(call_name, 'GraphLaunch')
 ),
+-- GPU work of CUDA graphs, where a capture was recorded.
+graphed AS (
+    SELECT run_id, rank, count(*) AS n, count(graph) AS linked
+    FROM gpu_work LEFT JOIN (SELECT DISTINCT run_id, rank, true AS has FROM graph_launches) USING (run_id, rank)
+    WHERE contains(call_name, 'GraphLaunch')
+    GROUP BY run_id, rank
+    HAVING bool_or(has) OR linked > 0
+),
 late_graphs AS (
     SELECT run_id, rank, count(*) AS n, max(wait_ns) AS wait_ns
     FROM graph_waits
@@ -497,6 +505,14 @@ of_ranks AS (
         CASE WHEN python_stacks THEN 'host times are longer than without stacks' END
     FROM ranks JOIN (SELECT run_id, rank, python_stacks FROM recording_facts) USING (run_id, rank)
     WHERE profiler = 'torch'
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 6.9, 'CUDA graphs with their capture', 1 - linked / n,
+        CASE WHEN linked < n THEN 'note' ELSE 'ok' END,
+        format('{:.2f} % of {:,} kernels, copies and fills', pct(linked, n), n),
+        CASE WHEN linked < n
+            THEN 'the others have no operator and no module: their capture was not recorded, or is not of this work' END
+    FROM ranks JOIN graphed USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 7, 'GPU work without a launch call', pct(unlaunched, pieces),

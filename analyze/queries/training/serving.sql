@@ -29,7 +29,7 @@
 --                                 four dimensions.
 -- @main rank, kind, steps, tokens, median_step_ns, tokens_per_s, idle_pct, attention_ns, kv_cache_ns
 -- @order run_id, rank, step, time_ns DESC, kind
--- @use arithmetic, intervals, serving_steps
+-- @use arithmetic, intervals, launches, serving_steps
 -- @needs inference steps: ranges of vLLM, SGLang or your own (named prefill and decode), or operators (with shapes)
 -- @rows if there are steps of inference
 -- @full ranges and launch calls
@@ -41,27 +41,26 @@ WITH steps AS (
     FROM serving_steps
 ),
 writes AS (
-    SELECT DISTINCT run_id, rank, op_id
-    FROM cpu_ops
-    WHERE op_id > 0 AND (
-        name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
-            AND json_extract_string(concrete_inputs, '$[1]') IN ('2', '-2')
+    SELECT DISTINCT run_id, rank, tid, start_ns
+    FROM launching_ops
+    WHERE name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
+        AND json_extract_string(concrete_inputs, '$[1]') IN ('2', '-2')
         OR name IN ('aten::index_copy_', 'aten::index_put_', 'aten::_index_put_impl_')
-            AND json_array_length(input_dims, '$[0]') = 4
-    )
+        AND json_array_length(input_dims, '$[0]') = 4
 ),
 tracks AS (
     SELECT
         s.track, w.correlation_id, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns,
         n.family = 'attention' AS is_attention,
-        o.op_id IS NOT NULL OR regexp_matches(
+        o.start_ns IS NOT NULL OR regexp_matches(
             w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
         ) AS is_write
     FROM gpu_work w
     ASOF JOIN steps s
         ON s.run_id = w.run_id AND s.rank = w.rank AND s.tid = w.call_tid AND w.call_start_ns >= s.start_ns
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-    LEFT JOIN writes o ON o.run_id = w.run_id AND o.rank = w.rank AND o.op_id = w.op_id
+    LEFT JOIN writes o
+        ON o.run_id = w.run_id AND o.rank = w.rank AND o.tid = w.op_tid AND o.start_ns = w.op_start_ns
     WHERE w.call_start_ns < s.end_ns
 ),
 sums AS (

@@ -183,7 +183,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     damaged = tally.lost or tally.stray or not scanner.ended
     if not tally.events and not tally.unread and (damaged or trace.header.is_array):
         raise InputError(f"{trace.path}: not a Chrome trace: no event could be read from it")
-    if not tally.events and not tally.unread:
+    if not tally.events and not tally.unread and not said.graphs:
         problems.append("it has no events")
     if processes and processes.guessed:
         problems.append(
