@@ -264,3 +264,21 @@ def test_health_says_how_much_work_has_its_capture(tmp_path: Path) -> None:
     path = write_pair(tmp_path, [[A, B]], events)
     [row] = [r for r in ask(path, "health") if r["fact"] == "CUDA graphs with their capture"]
     assert (row["verdict"], row["value"]) == ("note", "50.00 % of 4 kernels, copies and fills")
+
+
+def test_phases_of_a_captured_training_step(tmp_path: Path) -> None:
+    """a was captured in a range `forward`, b in `backward`; a replay runs them 10 us apart."""
+    events = [
+        *replay(199_000, 5, 1, kernel("a", 200_000, 3), kernel("b", 200_010, 5)),
+        *replay(299_000, 6, 1, kernel("a", 300_000, 4), kernel("b", 300_010, 6)),
+        event("user_annotation", "optimizer", 400_000, 50), launch(400_010, 7), kernel("c", 400_100, 2, correlation=7),
+    ]  # fmt: skip
+    path = write_pair(tmp_path, [[A, B]], events)
+    listed = json.loads(gzip.decompress((tmp_path / "rank-0.graphs.json.gz").read_bytes()))
+    # Node n is captured from 10,010 + 100 n us on.
+    listed["traceEvents"] += [
+        event("user_annotation", "forward", 10_010, 95), event("user_annotation", "backward", 10_110, 95),
+    ]  # fmt: skip
+    write_gzip(tmp_path / "rank-0.graphs.json.gz", listed)
+    rows = {r["phase"]: (r["gpu_ops"], r["gpu_ns"], r["gpu_span_ns"]) for r in ask(path, "phases")}
+    assert rows == {"forward": (2, 7_000, 7_000), "backward": (2, 11_000, 11_000), "optimizer": (1, 2_000, 2_000)}

@@ -506,7 +506,7 @@ _TABLE = declare_table(
     ),
     ("forward_start_ns", "int64", "ns", "start of that operator"),
     ("phase", "string", "", "innermost phase that the launch call begins in: on its thread, else on any"),
-    ("phase_start_ns", "int64", "ns", "start of the call of that phase"),
+    ("phase_start_ns", "int64", "ns", "start of the call of that phase; if it was captured, of the replay"),
     (
         "flop_call",
         "int32",
@@ -536,7 +536,7 @@ DERIVED = (
     ),
     Derived(
         _TABLE,
-        version=6,
+        version=7,
         reads=READS,
         compute=gpu_work,
     ),

@@ -70,16 +70,18 @@ class PhaseAt:
     def columns(self, tid: Ints, time: Ints, capture_tid: Ints, capture_time: Ints) -> dict[str, pa.Array]:
         """Return the phase at these times (NULL: none) and the start of its call.
 
-        Of the replay of a CUDA graph it is the phase in which the launch was captured, if there was one.
+        Of the replay of a CUDA graph it is the phase in which the launch was captured, if there was one. That begins
+        with the launch of the replay.
         """
         row = self._own_rows[self._own.at(tid, time)]
         captured = self._own_rows[self._own.at(capture_tid, capture_time)]
         row = np.where(captured >= 0, captured, row)
         others = np.flatnonzero((row < 0) & (time != NULL))
         row[others] = self._all.at(np.zeros(len(others), np.int64), time[others])
+        start = np.where(captured >= 0, time, self._call_start[row])
         return {
             "phase": texts(self._phase[row], self._phases),
-            "phase_start_ns": nullable(self._call_start[row]),
+            "phase_start_ns": nullable(start),
         }
 
 
