@@ -221,7 +221,7 @@ def test_fail_if_fails_without_data(tmp_path: Path) -> None:
     ]  # fmt: skip
     full = analyze.open(write_trace(tmp_path / "full" / "t.json", events))
     empty = analyze.open(write_trace(tmp_path / "empty" / "t.json", [event("cuda_runtime", "x", 0, 1)]))
-    for measure, lacks in (
+    measures = (
         ("kernel_time", "kernels"),
         ("gpu_time", "GPU work"),
         ("step_time", "training steps"),
@@ -229,13 +229,15 @@ def test_fail_if_fails_without_data(tmp_path: Path) -> None:
         ("phase:forward", "phase 'forward'"),
         ("phase_cpu:forward", "phase 'forward'"),
         ("kernel:a", "kernel whose name 'a' matches"),
-    ):
-        assert by_kernel(full, full, fail_if=[f"{measure} > 5 ms", f"{measure} < -1 s"]).failures == ()
-        for sides, label in (((full, empty), "B"), ((empty, full), "A")):
-            for condition in (f"{measure} > 5%", f"{measure} < 5 ms"):
-                with pytest.raises(InputError) as error:
-                    by_kernel(*sides, fail_if=[condition])
-                assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
+    )
+    conditions = [f"{measure} {change}" for measure, _ in measures for change in ("> 5 ms", "< -1 s")]
+    assert by_kernel(full, full, fail_if=conditions).failures == ()
+    for measure, lacks in measures:
+        for sides, label, change in (((full, empty), "B", "> 5%"), ((empty, full), "A", "< 5 ms")):
+            condition = f"{measure} {change}"
+            with pytest.raises(InputError) as error:
+                by_kernel(*sides, fail_if=[condition])
+            assert str(error.value) == f"--fail-if {condition!r}: {label} has no {lacks}"
 
 
 def test_compare_names_the_side_without_data(tmp_path: Path) -> None:

@@ -20,10 +20,6 @@ from schemas.isolation import isolated_children, run_tool
 from schemas.tools import NSYS
 
 SCRIPTS = Path(sys.executable).parent
-COMMANDS = {
-    "console script": lambda name: [str(SCRIPTS / name)],
-    "python -P -m": lambda name: [sys.executable, "-P", "-m", name],
-}
 ANALYZE = [
     ["query", "kernel-share", "."],
     ["info", "."],
@@ -68,10 +64,11 @@ def touch_later(path: Path) -> None:
     os.utime(path, (1, 1))
 
 
-@pytest.fixture
-def hostile(tmp_path: Path) -> tuple[Path, Path]:
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A folder with traces and a decoy of every module and in its repository, and where a decoy says that it ran."""
-    folder, ran = tmp_path / "hostile", tmp_path / "ran"
+    root = tmp_path_factory.mktemp("current-directory")
+    folder, ran = root / "hostile", root / "ran"
     ran.mkdir()
     repository(folder)
     decoy = ran.parent / "decoy"
@@ -89,7 +86,7 @@ def hostile(tmp_path: Path) -> tuple[Path, Path]:
         (ran.parent / "hooks" / hook).symlink_to(decoy)
     touch_later(folder / "file")
     # Enough to be read by several processes.
-    ranks = [[kernel(f"k{rank}", 2 * i, 1) for i in range(20_000)] for rank in range(3)]
+    ranks = [[kernel(f"k{rank}", 2 * i, 1) for i in range(4_000)] for rank in range(3)]
     assert sum(path.stat().st_size for path in write_ranks(folder / "traces", *ranks).iterdir()) > LITTLE
     (folder / "plan.toml").write_text(PLAN)
     installed = {name for name in importlib.metadata.packages_distributions() if name.isidentifier()}
@@ -111,25 +108,32 @@ def run(command: list[str], folder: Path, **variables: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("how", COMMANDS)
+@pytest.mark.parametrize("command", ANALYZE, ids=" ".join)
 def test_analyze_does_not_import_from_the_current_directory(
-    hostile: tuple[Path, Path], tmp_path: Path, how: str
+    hostile: tuple[Path, Path], tmp_path: Path, command: list[str]
 ) -> None:
+    """With a cache of its own, each command reads the traces."""
     folder, ran = hostile
-    command = COMMANDS[how]("analyze")
-    for number, arguments in enumerate(ANALYZE):
-        # A cache of its own: each command reads the traces, and `report` draws.
-        run([*command, *arguments], folder, TRACEQUARRY_CACHE=str(tmp_path / f"cache{number}"))
-        assert list(ran.iterdir()) == [], arguments
+    run([str(SCRIPTS / "analyze"), *command], folder, TRACEQUARRY_CACHE=str(tmp_path / "cache"))
+    assert list(ran.iterdir()) == []
 
 
-@pytest.mark.parametrize("arguments", COLLECT, ids=lambda arguments: arguments[0])
-@pytest.mark.parametrize("how", COMMANDS)
-def test_collect_does_not_import_from_the_current_directory(
-    hostile: tuple[Path, Path], how: str, arguments: list[str]
-) -> None:
+@pytest.mark.parametrize("command", COLLECT, ids=lambda command: command[0])
+def test_collect_does_not_import_from_the_current_directory(hostile: tuple[Path, Path], command: list[str]) -> None:
     folder, ran = hostile
-    run([*COMMANDS[how]("collect"), *arguments], folder)
+    run([str(SCRIPTS / "collect"), *command], folder)
+    assert list(ran.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command", [["analyze", *ANALYZE[0]], ["collect", "sweep", "plan.toml", "-o", "by-module"]], ids=lambda c: c[0]
+)
+def test_module_does_not_import_from_the_current_directory(
+    hostile: tuple[Path, Path], tmp_path: Path, command: list[str]
+) -> None:
+    """`python -P -m` starts the packages in another way than the console scripts, and then goes the same way."""
+    folder, ran = hostile
+    run([sys.executable, "-P", "-m", *command], folder, TRACEQUARRY_CACHE=str(tmp_path / "cache"))
     assert list(ran.iterdir()) == []
 
 
