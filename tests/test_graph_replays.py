@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,13 @@ import pytest
 from support import ask, sql
 from traces import event, kernel, launch, write_trace
 
+import analyze
+
 Node = tuple[str, str]
 """Kind and name of a node: ("kernel", "a")."""
+
+RECORDED = Path(__file__).parent / "data" / "decode-loop"
+"""Recordings of tests/data/decode_loop.py on an H100."""
 
 
 def call_of(kind: str) -> str:
@@ -282,3 +288,24 @@ def test_phases_of_a_captured_training_step(tmp_path: Path) -> None:
     write_gzip(tmp_path / "rank-0.graphs.json.gz", listed)
     rows = {r["phase"]: (r["gpu_ops"], r["gpu_ns"], r["gpu_span_ns"]) for r in ask(path, "phases")}
     assert rows == {"forward": (2, 7_000, 7_000), "backward": (2, 11_000, 11_000), "optimizer": (1, 2_000, 2_000)}
+
+
+@pytest.mark.parametrize("block", ["gpu", "full"])
+def test_all_kernels_of_a_recorded_graph_of_torch_compile(block: str) -> None:
+    """The operator that launches a kernel of Inductor has the kernel's name; the others are products and attention."""
+    with analyze.open(RECORDED / "compiled", block=block) as traces:
+        rows = traces.sql("SELECT name, op_name, call_name, graph, capture_start_ns FROM gpu_work").dicts()
+        [check] = [r for r in traces.query("health").dicts() if r["fact"] == "CUDA graphs with their capture"]
+    work = [r for r in rows if r["call_name"] == "cudaGraphLaunch"]
+    # Three replays of 35 kernels.
+    assert len(work) == 3 * 35 and len({r["capture_start_ns"] for r in work}) == 35
+    assert all(r["graph"] == 2 for r in work)
+    assert check["value"] == "100.00 % of 105 kernels, copies and fills"
+    own = [r for r in work if r["name"].startswith("triton_")]
+    assert len(own) == 3 * 22 and all(r["op_name"] == r["name"] for r in own)
+    others = Counter("cudnn" if r["name"].startswith("cudnn") else "product" for r in work if r not in own)
+    by_op = Counter(r["op_name"] for r in work if r not in own)
+    assert others == {"cudnn": 6, "product": 33}
+    # In each replay 2 x 2 products without a bias, 2 attentions, and 2 x 2 + 1 products with a bias; 2 of these have a
+    # second kernel (split-k).
+    assert by_op == {"aten::mm": 12, "aten::addmm": 21, "aten::_cudnn_attention_forward": 6}
