@@ -149,6 +149,48 @@ def test_server_on_demand(tmp_path: Path) -> None:
     assert ended.returncode == 2 and "no job that `collect run --on-demand` records runs here" in ended.stderr
 
 
+COSTS = """
+import sys, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(2, 4)).sum().backward()
+calls = 0
+def count(frame, event, argument):
+    global calls
+    calls += event == "call" and "injected" in frame.f_code.co_filename
+def ns(work):
+    start = time.process_time_ns()
+    for _ in range(100):
+        work()
+    return (time.process_time_ns() - start) / 100
+sys.setprofile(count)
+ns(lambda: model(torch.ones(2, 4)))
+print(calls)
+ns(optimizer.step)
+sys.setprofile(None)
+print(calls)
+alone = type(optimizer).step.__wrapped__
+rounds = [(ns(optimizer.step), ns(lambda: alone(optimizer))) for _ in range(20)]
+print(min(watched for watched, _ in rounds) - min(plain for _, plain in rounds))
+start = time.process_time_ns()
+time.sleep(1)
+print(time.process_time_ns() - start)
+print(torch.autograd._profiler_enabled())
+"""
+
+
+def test_cost_before_a_trigger(collect: Collect, tmp_path: Path) -> None:
+    """Calls of modules run none of the recorder's code; a step of an optimizer takes 8 us more (docs/collect.md)."""
+    (script := tmp_path / "train.py").write_text(COSTS)
+    ran = collect("--on-demand", "--", sys.executable, str(script), **NO_GPU)
+    in_module_calls, in_steps, step_ns, idle_ns, profiles = ran.stdout.split()
+    assert in_module_calls == "0" and int(in_steps) > 0  # the count works
+    assert float(step_ns) < 5 * 8_000  # on a slow machine
+    assert float(idle_ns) < 0.02 * 1e9  # the thread that looks for a trigger
+    assert profiles == "False" and recordings(ran.folder) == {}
+
+
 THREE_SLOW_STEPS = """
 import time, torch
 weight = torch.ones(1, requires_grad=True)
