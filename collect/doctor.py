@@ -216,7 +216,7 @@ def _attaching() -> Check:
             name=name, status="warn", found=f"{text.format(*found)}; expected {text.format(*expected)}", fix=fix
         )
     status: Literal["ok", "warn"] = "warn" if missing else "ok"
-    return Check(name=name, status=status, found=f"{steps} of 10 steps on 2 ranks", fix=fix if missing else "")
+    return Check(name=name, status=status, found=f"{steps} of 10 steps on 2 ranks", fix="; ".join(missing))
 
 
 def check_output(output: Path) -> Check:

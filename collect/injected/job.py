@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any
 
+from .torch_internals import find
+
 _JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
 """Together with the world size they tell a job from other jobs, and from other attempts, of the same program."""
 
@@ -16,6 +18,12 @@ def process_group() -> Any:
     if module is not None and module.is_available() and module.is_initialized():
         return module
     return None
+
+
+def store_of_ranks() -> Any:
+    """Return the store of the program's process group, or None."""
+    get_store = find("torch.distributed.distributed_c10d._get_default_store") if process_group() else None
+    return get_store() if get_store else None
 
 
 class Job:

@@ -29,7 +29,8 @@ class MemorySnapshot:
         self._history = history
         self._ooms = 0
         observe = find("torch._C._cuda_attach_out_of_memory_observer")
-        if on_oom and observe:
+        self._snapshot = find("torch.cuda.memory._snapshot")
+        if on_oom and observe and self._snapshot:
             observe(self._ran_out)
         record = find("torch.cuda.memory._record_memory_history")
         if history and record:
@@ -67,14 +68,8 @@ class MemorySnapshot:
 
     def end(self) -> None:
         """Write the history, unless memory ran out: then that moment is of interest."""
-        if self._history and not self.written:
+        if self._history and self._snapshot and not self.written:
             self._write(self._snapshot())
-
-    def _snapshot(self) -> dict[str, Any]:
-        import torch
-
-        snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
-        return snapshot
 
     def _write(self, snapshot: dict[str, Any]) -> None:
         """Write a snapshot. Raises OSError."""

@@ -38,17 +38,16 @@ def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], N
 
 def _hide_own_hooks(modules: Any) -> None:
     """Let torch.compile warn of hooks of the program only; torch 2.6 warns of none."""
-    name = "_has_any_global_hook"
-    if getattr(getattr(modules, name, None), "__module__", __name__) == __name__:
-        return  # it is replaced, or not there
-    hooks = [
-        getattr(modules, f"_global_{kind}_hooks") for kind in ("backward_pre", "backward", "forward_pre", "forward")
-    ]
+    original = find("torch.nn.modules.module._has_any_global_hook")
+    kinds = ("backward_pre", "backward", "forward_pre", "forward")
+    hooks = [getattr(modules, f"_global_{kind}_hooks", None) for kind in kinds]
+    if original is None or None in hooks or modules._has_any_global_hook is not original:
+        return  # it is not there, or replaced
 
     def has_hook_of_program() -> bool:
         return any(getattr(hook, "__module__", None) != __name__ for kind in hooks for hook in list(kind.values()))
 
-    setattr(modules, name, has_hook_of_program)
+    modules._has_any_global_hook = has_hook_of_program
 
 
 def call_before_next_module(callback: Callable[[], None]) -> None:

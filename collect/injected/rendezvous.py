@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from .job import process_group
+from .job import process_group, store_of_ranks
 
 TIMEOUT_S = 10.0
 """How long a rank waits for the others before it goes on alone."""
@@ -26,7 +26,7 @@ def wait_for_ranks(barrier: str, timeout_s: float = TIMEOUT_S) -> str | None:
     world_size = group.get_world_size()
     key = _key(barrier)
     try:
-        store = group.distributed_c10d._get_default_store()
+        store = store_of_ranks()
         if store.add(key, 1) == world_size:
             store.set(key + "/all", "1")
             return None
@@ -48,7 +48,7 @@ def value_of_rank_0(name: str, value: str, timeout_s: float = TIMEOUT_S) -> str 
     if group is None:
         return None
     try:
-        store = group.distributed_c10d._get_default_store()
+        store = store_of_ranks()
         if group.get_rank() == 0:
             store.set(_key(name), value)
             return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import re
 from typing import Any
 
 INTERNALS = {
@@ -22,13 +21,15 @@ INTERNALS = {
     "torch._C._cuda_attach_out_of_memory_observer": "no memory snapshot is taken when memory runs out",
     "torch.cuda.memory._record_memory_history": "no history of allocations is recorded",
     "torch._C._distributed_c10d._dump_nccl_trace": "no flight recorder dump is written at Ctrl-C",
+    "torch.cuda.memory._snapshot": "no memory snapshot is taken",
+    "torch.distributed.distributed_c10d._get_default_store": "ranks do not begin their blocks of steps together",
+    "torch.nn.modules.module._has_any_global_hook": "",
     "torch._C._cuda_hasPrimaryContext": "only the current GPU is idle at the ends of a block of steps",
     "torch._C._demangle": "kernels of a GPU-only recording have mangled names",
     "torch._C._profiler._ExperimentalConfig": "operators of one thread only are recorded",
     "torch.autograd.profiler.profile.toggle_collection_dynamic": "the end of a long recording clears all callbacks",
 }
-"""Each internal, and what follows if this version of torch lacks it."""
-_NEEDS_CUDA = re.compile("_(cuda|nccl)_")
+"""Each internal, and what follows if this version of torch lacks it; empty if nothing does."""
 
 
 @functools.lru_cache
@@ -52,5 +53,14 @@ def missing() -> list[str]:
     """Say for each internal that this version of torch lacks what follows."""
     import torch
 
-    built = {path: then for path, then in INTERNALS.items() if torch.version.cuda or not _NEEDS_CUDA.search(path)}
-    return [f"torch {torch.__version__} has no {path}: {then}" for path, then in built.items() if not find(path)]
+    optional = {
+        "_cuda_": torch.version.cuda,
+        "_nccl_": torch.version.cuda,
+        "distributed": torch.distributed.is_available(),
+    }
+    not_built = [part for part, built in optional.items() if not built]
+    return [
+        f"torch {torch.__version__} has no {path}: {then}"
+        for path, then in INTERNALS.items()
+        if then and not any(part in path for part in not_built) and not find(path)
+    ]

@@ -26,7 +26,7 @@ from typing import Any
 from .blocks import FULL, UNDISTURBED, Block, plan
 from .cuda import uses_cuda
 from .function_steps import MODULE_CALL, FunctionSteps
-from .job import process_group
+from .job import process_group, store_of_ranks
 from .recorder import AttachedRecorder
 from .session import NotRecordable
 from .step_clock import StepClock
@@ -262,4 +262,4 @@ def _store() -> Any:
     group = process_group()
     if group is None or group.get_world_size() == 1:
         return None
-    return group.distributed_c10d._get_default_store()
+    return store_of_ranks()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 import pytest
 from collect_support import NO_GPU, Collect, Ran, environment, names, read_trace
+
+from collect.injected import torch_internals
+from collect.injected.torch_internals import INTERNALS
 
 TRAIN = """
 import sys, threading, torch
@@ -51,6 +55,22 @@ def test_internal_that_torch_lacks_is_a_sentence() -> None:
     absent, *sentences = told.splitlines()
     assert (absent, len(sentences)) == ("None", 2)
     assert sentences[0].endswith("has no torch.optim.Optimizer.profile_hook_step: steps of optimizers are not counted")
+
+
+def test_private_names_of_torch_are_listed() -> None:
+    """What the recorder takes of torch that has no stable name is in INTERNALS; the other private names are its own."""
+    listed = {path.rpartition(".")[2] for path in INTERNALS}
+    used, own = set(), {"_exit"}  # os._exit
+    for source in Path(torch_internals.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+                used.add(node.attr)
+                if isinstance(node.value, ast.Name) and node.value.id == "self":
+                    own.add(node.attr)
+            elif isinstance(node, ast.FunctionDef):
+                own.add(node.name)
+    assert {"_has_any_global_hook", "_lazy_init"} <= listed & used
+    assert used <= listed | own
 
 
 def test_first_use_of_cuda() -> None:
