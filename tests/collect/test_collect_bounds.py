@@ -23,6 +23,17 @@ for _ in range(20_000):
     model(x)
 print("through")
 """
+MANY_OPERATORS = """
+import time, torch
+model = torch.nn.Linear(8, 4)
+x = torch.ones(1, 8)
+for _ in range(10_000):
+    model(x)
+    for _ in range(50):
+        x.add(x)
+    time.sleep(1e-4)  # on a busy machine, the thread that ends the recording waits long for the GIL
+print("through")
+"""
 LARGE_STEP = """
 import time, torch
 model = torch.nn.Linear(8, 4)
@@ -50,6 +61,17 @@ def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
     # What was recorded before the first call of a module is dropped where a bound had ended it.
     assert not called.count("aten::zeros") and not called.count("aten::ones")
     assert 0 < called.count("aten::linear") < 20_000
+
+
+def test_operators_outside_of_modules_count(collect: Collect, tmp_path: Path) -> None:
+    """By the calls of modules alone, 40,000 events would be 6,667 calls with the 353,000 operators around them."""
+    (program := tmp_path / "program.py").write_text(MANY_OPERATORS)
+    ran = collect("--max-events", "40000", "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
+    [rank] = ran.manifest.passes[0].ranks
+    assert rank.ended_after == "about 40,000 events (--max-events)"
+    called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
+    assert 40_000 < len(called) < 250_000
 
 
 @pytest.mark.parametrize(("calls", "averaged"), [(1000, True), (20_000, False)])
