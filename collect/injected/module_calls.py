@@ -40,7 +40,7 @@ def _hide_own_hooks(modules: Any) -> None:
     """Let torch.compile warn of hooks of the program only; torch 2.6 warns of none."""
     original = find("torch.nn.modules.module._has_any_global_hook")
     kinds = ("backward_pre", "backward", "forward_pre", "forward")
-    hooks = [getattr(modules, f"_global_{kind}_hooks", None) for kind in kinds]
+    hooks: list[Any] = [getattr(modules, f"_global_{kind}_hooks", None) for kind in kinds]
     if original is None or None in hooks or modules._has_any_global_hook is not original:
         return  # it is not there, or replaced
 
