@@ -59,7 +59,7 @@ class AnswerOptions(NamedTuple):
 
 
 def whole_limit(limit: Any) -> int | None:
-    """How many rows at most; None for all. Raises InputError for what is no number of rows."""
+    """Return the largest number of rows; None for all. Raises InputError for another value."""
     try:
         most = None if limit is None else index(limit)
     except TypeError:
@@ -196,7 +196,7 @@ def _group_name(name: str, own: Mapping[str, ResultColumn]) -> str:
 
 
 def _or_of_group(column: ResultColumn, source: str) -> str:
-    """A column's value, or where it has none, that of the group."""
+    """Return SQL of a column's value; if NULL, of the group's."""
     cast = "::VARCHAR" if _kind(column) == "text" else ""
     return f'coalesce({source}{cast}, _group."_{column.name}"{cast})'
 

@@ -1,6 +1,6 @@
 """Compare what queries need (@needs) with what recordings hold: which can be answered, and why one has no rows.
 
-@needs uses the names of DATA_KINDS. "and" and commas join what is all needed; of names joined by "or", one is enough.
+@needs uses the names of DATA_KINDS. "and" and commas: all are needed. "or": one is enough.
 Text in parentheses, after a semicolon or in other words is for people.
 """
 
@@ -221,7 +221,7 @@ class Needs(NamedTuple):
 
 
 def needs_of(query: Query, params: Mapping[str, str]) -> Needs:
-    """Return what a query needs, from the names of DATA_KINDS in its @needs."""
+    """Return the DATA_KINDS in a query's @needs."""
     text = " ".join(_ASIDE.sub("", query.needs).split())
     groups: list[tuple[str, ...]] = []
     # Names may contain "and".

@@ -24,10 +24,12 @@ from analyze.query.profiler_share import full_block_note, profiler_note
 from analyze.query.query_declaration import Query, ResultColumn
 from analyze.query.query_files import BUILT_IN
 from analyze.query.result import Result, Statement
-from analyze.query.selected_runs import OF_FULL_BLOCK, SelectedRuns
+from analyze.query.selected_runs import SelectedRuns
 from analyze.query.selection import DEFAULT, Selection
 from analyze.query.sql_checks import check_select, module_statements, names_in, names_in_module, sentence
 from analyze.query.sql_process import ProcessRows
+from analyze.query.table_scans import TableScans
+from analyze.query.table_views import OF_FULL_BLOCK, create_views
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
 
@@ -59,16 +61,17 @@ class Engine:
             from analyze.query.stored_files import StoredFiles
 
             files = StoredFiles()
-        self._selected_runs = SelectedRuns(stores, selection, files)
+        self._scans = TableScans(stores, files)
         systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         try:
             self._database = (
-                ReadOnlyDatabase(files) if files else Database(self._selected_runs.readable_files(), systems.values())
+                ReadOnlyDatabase(files) if files else Database(self._scans.readable_files(), systems.values())
             )
         except (duckdb.Error, UnicodeError) as e:
-            raise InputError(f"{self._selected_runs}: {sentence(e)}") from e
-        self.connection = self._database.connection
-        self._selected_runs.select(self.connection)
+            raise InputError(f"{self._scans}: {sentence(e)}") from e
+        self.connection = self._scans.connection = self._database.connection
+        with self.reading():
+            self._selected = SelectedRuns(self._scans, selection)
 
     def close(self) -> None:
         """Close the DuckDB. Rows of answers that were not read are lost."""
@@ -78,7 +81,7 @@ class Engine:
 
     @cached_property
     def of_gpu_blocks(self) -> Engine | None:
-        """The engine for figures of time: it reads GPU-only blocks where there are some; None if there are none."""
+        """The engine for figures of time, which reads GPU-only blocks; None if there are none."""
         if not self.note:
             return None
         timing = Engine(self.stores, replace(self.selection, prefer="gpu"))
@@ -86,28 +89,28 @@ class Engine:
 
     def reading(self) -> AbstractContextManager[None]:
         """Raise InputError that names the file, if a stored file cannot be read within."""
-        return naming_files(lambda: (self.connection, self._selected_runs.read()))
+        return naming_files(lambda: (self.connection, self._scans.files_read()))
 
     @property
     def run_ids(self) -> list[str]:
         """The selected runs."""
-        return self._selected_runs.run_ids
+        return [r for _, r in self._scans.runs]
 
     @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
-        return self._selected_runs.tables
+        return {table for store, run_id in self._scans.runs for table in store.snapshot.runs[run_id].tables}
 
     @property
     def note(self) -> str:
         """Which passes were excluded, in a sentence."""
-        return self._selected_runs.note
+        return self._selected.note
 
     def _create(self, sql: str, uses: Iterable[str], folders: Iterable[Path] = ()) -> None:
         """Create what SQL reads and does not exist: stored tables, and parts of the modules that it uses."""
         read = parts(modules(uses, folders), sql)
         tables = sorted(_STORED & words(sql).union(*(part.words for part in read)) - self.created)
-        for table in self._selected_runs.create_views(tables):
+        for table in create_views(self._selected, tables):
             self.created.add(table)
         for part in read:
             if part.name not in self.created:
@@ -128,7 +131,7 @@ class Engine:
                 for statement in statements:
                     self.connection.execute(statement)
         except duckdb.Error as e:
-            raise InputError(f"{self._selected_runs if module.create else what}: {sentence(e)}") from e
+            raise InputError(f"{self._scans if module.create else what}: {sentence(e)}") from e
 
     def query(
         self,
@@ -146,14 +149,14 @@ class Engine:
 
         Raises InputError for bad parameters, an unknown column or SQL that DuckDB rejects.
         """
-        bound = BoundQuery(query, params or {}, self.selection.by, self._selected_runs.gpu_columns)
+        bound = BoundQuery(query, params or {}, self.selection.by, self._selected.gpu_columns)
         options = AnswerOptions(sort, whole_limit(limit), tuple(select), only or {}, filter)
         bound.check(options)
         self._of_gpus = True
         with self.reading():
             result = self._filtered(bound, options, f"query {query.name}")
         columns = bound.columns(options)
-        full = full_block_note(self._selected_runs.left_out, query.full)
+        full = full_block_note(self._selected.excluded, query.full)
         notes = (self.note, full, profiler_note(self.rows, self.tables, query.disturbed))
         note = "; ".join(n for n in notes if n)
         answer = Result(columns, result, f"query {query.name}", self._database, note, self.reading)
@@ -190,7 +193,7 @@ class Engine:
 
         Raises InputError for anything else and for errors in it.
         """
-        check_gpu_columns("SQL", self._selected_runs.gpu_columns)
+        check_gpu_columns("SQL", self._selected.gpu_columns)
         with self.reading():
             if not self._read_only:
                 rows = self._in_process("SQL", sql=sql)
@@ -213,7 +216,7 @@ class Engine:
         Raises duckdb.Error, and InputError if `selection` names columns of GPU work.
         """
         if not self._of_gpus:
-            check_gpu_columns("the answer", self._selected_runs.gpu_columns)
+            check_gpu_columns("the answer", self._selected.gpu_columns)
         with self.reading():
             self._create(sql, uses)
             return self.connection.execute(sql)

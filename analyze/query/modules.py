@@ -1,4 +1,4 @@
-"""SQL modules: SQL modules of views, tables and macros that queries share (`queries/modules`), and computed tables.
+"""SQL modules: views, tables and macros that queries share (`queries/modules`), and tables computed in Python.
 
 A module is one file for one subject. Comment lines document it, and each view, table and macro above its CREATE::
 
@@ -41,7 +41,7 @@ from analyze.stored_tables import TABLES
 from schemas.files import read_bounded
 
 MODULE_UNITS = UNITS | {"row"}
-"""Those of a query's columns, and `row`: a struct of all columns of a table."""
+"""Units of a query's columns, and `row`: a struct of all columns of a table."""
 
 STANDARD = {
     name: ResultColumn(name, unit, doc)
@@ -269,13 +269,13 @@ def defining(names: Iterable[str]) -> list[str]:
 
 
 def check_declared(names: Iterable[str], uses: Iterable[str], what: str) -> None:
-    """Raise InputError for what is read of a built-in module that is not declared: it would not be there every time."""
+    """Raise InputError if SQL reads a built-in module that it does not declare: it would exist only by chance."""
     if missing := [name for name in defining(names) if name not in uses]:
         raise InputError(f"{what}: it reads what the module {missing[0]} defines, so it needs -- @use {missing[0]}")
 
 
 def columns_of(definition: Definition) -> Iterator[ResultColumn]:
-    """The documented columns, with those of other tables that it lists; `* of t` stays where `t` is a parameter."""
+    """Yield the documented columns, with those that `* of TABLE` stands for; `* of t` stays if `t` is a parameter."""
     from analyze.stored_tables import TABLES
 
     for column in definition.columns:

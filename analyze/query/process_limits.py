@@ -6,7 +6,7 @@ import sys
 
 
 def limit_memory(most: float) -> None:
-    """Let this process and its children allocate so many bytes at most; more is a MemoryError or DuckDB's like.
+    """Limit the memory of this process and its children; above it they get a MemoryError or DuckDB's equivalent.
 
     The data segment counts (RLIMIT_DATA), not reserved addresses. Linux enforces it, macOS and Windows do not.
     """

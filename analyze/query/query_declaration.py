@@ -184,7 +184,7 @@ class Query:
         groups = next((p.choices for p in self.params if p.name == "group"), ())
         for name in by:
             if name in groups and name not in (*own, *RUN_COLUMNS, *self.gpu_columns):
-                raise InputError(f"--by {name}: groups runs and ranks; what a row is says --group {name}")
+                raise InputError(f"--by groups runs and ranks; use --group {name} to group the rows")
         if len(own) > 1:
             raise InputError(f"--by {','.join(own)}: {self.name} can group by one of them only")
         return tuple(b for b in by if b not in own), {**params, **({"per": own[0]} if own else {})}

@@ -77,7 +77,7 @@ _COLUMN = re.compile(r"^(\{?\w+\}?)\s+(\S+)\s*(.*)$")
 def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> Query:
     """Read a query file. Raises InputError that names the file and the comment line if a line is not well-formed.
 
-    `columns` and `order` are those of files that need no @column and @order lines.
+    `columns` and `order` replace @column and @order lines.
     """
     try:
         lines = read_bounded(path, LONGEST).decode().splitlines()
@@ -212,7 +212,7 @@ def unwrap(lines: Iterable[str]) -> list[str]:
 
 
 def catalog(folders: Iterable[Path] = ()) -> dict[str, Query]:
-    """Return all queries by name. Those of folders replace built-in ones of the same name."""
+    """Return all queries by name. A query of a folder replaces a built-in one of the same name."""
     found = {name: _built_in(path) for name, path in _built_in_paths().items()}
     for folder in _there(folders):
         found |= {name: parse(path) for name, path in _paths(folder).items()}

@@ -186,7 +186,7 @@ def _term(term: str, names: Mapping[str, str], what: str) -> str:
 
 
 def _type(column: ResultColumn, values: list[Any]) -> str:
-    """SQL type of a column: that of its values, by its unit where it has none."""
+    """Return the SQL type of a column: by its values, else by its unit."""
     kinds = {type(v) for v in values if v is not None}
     if Decimal in kinds and kinds <= {int, float, Decimal}:
         return "DOUBLE"

@@ -28,7 +28,7 @@ GPU_COLUMNS = {"device": ("index", "GPU as the process numbered it"), "stream": 
 """Columns of GPU work for `--where` and `--by` of queries that declare them (`@by`): unit and meaning."""
 
 RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_COLUMNS)
-"""All columns for `--where` and `--by`; None for those of ranks."""
+"""All columns for `--where` and `--by`; None for columns of ranks."""
 
 
 @dataclass(frozen=True)

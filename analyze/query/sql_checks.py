@@ -209,7 +209,7 @@ def failure(error: Exception, what: str) -> ReportedError:
 
 
 def sentence(error: Exception) -> str:
-    """What a DuckDB error says, on one line and without the excerpt of the SQL: that is not always the user's own."""
+    """Return a DuckDB error on one line, without the excerpt of the SQL: it may not be the user's SQL."""
     if isinstance(error, UnicodeError) or "cannot encode str as UTF-8" in str(error):
         return "not valid UTF-8"
     # DuckDB takes a file that does not exist for a folder, which it may not list.

@@ -88,7 +88,7 @@ class ProcessRows:
         return rows
 
     def _read(self, most: int | None) -> None:
-        """Read on until there are so many rows, or all."""
+        """Read until this many rows were read, or all."""
         import pyarrow as pa
 
         limit = duckdb_memory.memory_bytes() or duckdb_memory.duckdb_limit(empty_database())
@@ -173,7 +173,7 @@ def request(
     params: Mapping[str, str] | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return what a process is asked: one SELECT, or a query file with its parameters and `AnswerOptions`."""
+    """Return the request to a process: one SELECT, or a query file with its parameters and `AnswerOptions`."""
     return {
         "stores": list(map(store_to_json, stores)), "selection": asdict(selection), "sql": sql,
         "query": None if query is None else str(query.absolute()), "params": dict(params or {}),

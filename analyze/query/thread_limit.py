@@ -43,5 +43,5 @@ def threads() -> int:
 
 
 def most_threads(limit: int, cpus: int) -> int:
-    """Threads for so many CPUs under a limit of open files."""
+    """Return the number of threads for these CPUs under the limit of open files."""
     return max(1, min(cpus, (limit - _OTHERS) // _FILES_PER_THREAD))
