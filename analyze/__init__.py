@@ -296,14 +296,14 @@ def remove_baseline(name: str, folder: Paths | None = None) -> None:
 
 
 def catalog(queries: Paths | Sequence[Paths] = ()) -> dict[str, Query]:
-    """All queries by name, built-in ones and those of further folders, with their documentation, parameters and SQL."""
+    """All queries by name (built-in, and of more folders) with their documentation, parameters and SQL."""
     from analyze.query.query_files import catalog as all_queries
 
     return all_queries(as_paths(queries))
 
 
 def studies() -> dict[str, str]:
-    """The studies that `Traces.study` knows by name, with their titles: in `./studies`, and those of the package."""
+    """The studies that `Traces.study` knows by name, with their titles: in `./studies` and in the package."""
     from analyze.report import study_files
 
     return {name: study_files.load(path).title for name, path in study_files.by_name().items()}

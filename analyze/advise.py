@@ -269,7 +269,7 @@ def _finding(path: Path) -> Finding:
 def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     """What costs each run time, run by run: causes first, the largest saving first, then findings that overlap them.
 
-    `min_pct`: findings that could save less than so many % of the span are left out. Savings are upper bounds: none is
+    `min_pct`: findings that could save less than this % of the span are left out. Savings are upper bounds: none is
     more than the span, and none of idle time is more than the idle time without the profiler. Findings with `@pass gpu`
     are of the GPU-only block, where there is one: their run is another one. Raises InputError.
     """
@@ -360,7 +360,7 @@ class _Stretch(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """What a stretch belongs to; None for what is not known."""
+    """The step, operator and module of an interval; None if unknown."""
 
     step: int | None = None
     operator: str | None = None
@@ -423,7 +423,7 @@ def answer(advice: Sequence[Advice], note: str = "") -> Result:
 
 
 UNSURE = {"estimated": ", estimated", "artifact?": ", perhaps an artifact of the recording"}
-"""What is said after a saving, by its confidence."""
+"""Text after a saving, by its confidence."""
 
 
 def write_text(

@@ -30,7 +30,7 @@ def folder_of(given: str | os.PathLike[str] | None) -> str:
 
 
 def place_of(name: str, folder: str) -> str:
-    """Return where a baseline is. Raises InputError for what is not a name."""
+    """Return where a baseline is. Raises InputError if the name is invalid."""
     if not is_run_id(name):
         raise InputError(f"baseline {name!r}: a name has letters, digits, dots, hyphens and underscores")
     return f"{folder.rstrip('/')}/{name}"

@@ -1,6 +1,6 @@
 """Compare two sides: what was added, removed and changed, and whether repeated runs show that it did.
 
-A level is what a row is: a measure of the whole run, a part of the step, a kernel, family, operator, module or phase.
+A row of a level is a measure of the whole run, a part of the step, a kernel, family, operator, module or phase.
 Rows of parts are the outer join of the answers of both sides. With two runs or more a side, each row has a verdict
 (`analyze.verdict`). Conditions (`--fail-if`) are over the same numbers.
 """
@@ -314,7 +314,7 @@ def _step_columns(repeated: bool) -> tuple[ResultColumn, ...]:
 
 
 def steps_of(sides: Sides) -> list[str]:
-    """Return what is to be said about the steps that the step time is of."""
+    """Return notes about the steps whose times are compared."""
     steps = [sides.steps(side) for side in sides]
     if not any(steps[0].values()) or not any(steps[1].values()):
         return []

@@ -1,4 +1,4 @@
-"""The kinds of error, which `schemas.errors` defines, and those of reading files."""
+"""The kinds of error (`schemas.errors`), and errors of reading files."""
 
 from __future__ import annotations
 

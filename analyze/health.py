@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"[\d.]*\d")
 _FEW = 3
-"""So many runs are named."""
+"""Number of runs that are named."""
 
 
 class Fact(NamedTuple):

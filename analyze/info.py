@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from analyze.store.store import Store
 
 _FEW = 3
-"""So many runs are described one by one; more are rows of a table."""
+"""Up to this many runs are described one by one; more are rows of a table."""
 _PROFILERS = {
     "torch": "torch.profiler", "gpu": "GPU only", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof",
 }  # fmt: skip
@@ -40,7 +40,7 @@ _WRITER = re.compile(r"[:;] written by ([^,;]+)")
 _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
 """What torch.profiler records only on request."""
 _LAUNCHING = {"operators", "operators with input shapes"}
-"""What a GPU-only block takes from its full block."""
+"""Data that a GPU-only block takes from its full block."""
 _FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
 """Queries that are suggested first, if their data is there."""
 _EMPTY = "these have no rows"
@@ -145,7 +145,7 @@ def _in_words(measure: Measure) -> str:
 
 
 def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
-    """The info for people to read, in lines of at most so many cells."""
+    """Return the info as text, in lines of at most this many cells."""
     if len(info.runs) <= _FEW:
         for run in info.runs:
             yield f"run {_shown(run.run_id)}"
@@ -187,12 +187,12 @@ def _by_group(info: Info) -> dict[str, list[str]]:
 
 
 def _conditions(info: Info) -> dict[str, str]:
-    """What is not true of the recordings, by the queries that need it."""
+    """The unmet condition of each query without rows."""
     return {query.name: f"only if {query.rows_if}" for query in info.empty}
 
 
 def _by_lack(info: Info) -> dict[str, str]:
-    """Names of those that cannot, by what is missing."""
+    """Names of queries that cannot be answered, by the missing data."""
     missing: dict[str, list[str]] = {}
     for query, lacking in info.unanswered:
         missing.setdefault(f"without {lacking.words}", []).append(query.name)
@@ -200,7 +200,7 @@ def _by_lack(info: Info) -> dict[str, str]:
 
 
 def _recorded_by(info: Info) -> list[tuple[str, str]]:
-    """What is missing, and what records it."""
+    """Missing data, and how to record it."""
     from analyze.query.data_needs import DATA_KINDS
 
     # In the order of the sentences above it.

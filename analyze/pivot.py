@@ -123,7 +123,7 @@ def _require_single(
 
 
 def _combined(values: list[Any], agg: str | None, value: str) -> Any:
-    """What a cell holds of its values; NULL of none."""
+    """Combine the values of a cell; NULL without any."""
     there = [v for v in values if v is not None]
     try:
         return AGGREGATES[agg](there) if agg and there else next(iter(there), None)
@@ -136,5 +136,5 @@ def _label(names: Sequence[str], values: Key) -> str:
 
 
 def _sortable(key: Key) -> list[tuple[int, float, str]]:
-    """Numbers by size, then texts, then what is missing."""
+    """Sort numbers first, then texts, then missing values."""
     return [(2, 0, "") if v is None else (0, v, "") if isinstance(v, int | float) else (1, 0, str(v)) for v in key]

@@ -114,7 +114,7 @@ class Traces:
 
         `by`: columns of `runs` (or `rank`) to group by, as a list or "model,gpus", and what a query's own parameter
         `per` can tell apart (dimension, group). `params`: parameters of the query. `sort`: column names, `-` in
-        front for descending. `limit`: at most so many rows. `select`: only these columns, in this order. `filter`:
+        front for descending. `limit`: at most this many rows. `select`: only these columns, in this order. `filter`:
         only rows for which this SQL expression over the columns of the result holds.
         """
         from analyze.notebook import Answer

@@ -86,8 +86,8 @@ def run(
 ) -> None:
     """Record a model's training, or a program of your own, with one or several profilers.
 
-    Prints the run folder, on stderr where stdout is a program's. Exit code: the program's own if it is not 0, else
-    0 success, 1 failure, 2 bad input, 130 interrupted.
+    Prints the run folder; on stderr if stdout belongs to your program. Exit code: that of the program if it is not 0,
+    else 0 success, 1 failure, 2 bad input, 130 interrupted.
     """
     from rich.console import Console
 
@@ -132,7 +132,7 @@ def ab(
 ) -> None:
     """Record two programs, or two variants of one, several times in turn (a b b a ...), to compare them.
 
-    Started again, it resumes where it stopped; a recording that failed is made again. Prints the folder. Exit code: 0
+    Started again, it resumes where it stopped; a failed recording is repeated. Prints the folder. Exit code: 0
     all recorded, 1 failure, 2 bad input, 130 interrupted.
     """
     from rich.console import Console
@@ -159,10 +159,11 @@ def ab(
 def trigger(
     folder: Annotated[Path, typer.Argument(metavar="RUN", help="The job's folder that `collect run` printed.")],
     steps: Annotated[
-        int | None, typer.Option("--steps", min=1, help="Record so many steps. Default: --steps of `collect run`.")
+        int | None, typer.Option("--steps", min=1, help="Record this many steps. Default: --steps of `collect run`.")
     ] = None,
     seconds: Annotated[
-        float | None, typer.Option("--seconds", min=0.001, max=86400, help="Record for so long, in whole steps.")
+        float | None,
+        typer.Option("--seconds", min=0.001, max=86400, help="Record for this many seconds, in whole steps."),
     ] = None,
 ) -> None:
     """Record the next steps or seconds of a job that `collect run --on-demand` started.

@@ -22,7 +22,7 @@ TIMEOUT_S = 10.0
 
 
 def output_of(program: str, *arguments: str, **variables: str) -> str | None:
-    """Return what a command prints; None if it is missing, fails or times out. `variables` are added for it."""
+    """Return the output of a command; None if it is missing, fails or times out. `variables` are added for it."""
     path = which(program)
     if path is None:
         return None

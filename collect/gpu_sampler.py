@@ -1,4 +1,4 @@
-"""Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics where there are any.
+"""Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics if the GPU has them.
 
 A process of its own reads NVML, or AMD SMI (`python -m collect.gpu_sampler FILE HZ`), so that the program is not
 disturbed. It ends when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
@@ -27,14 +27,14 @@ from schemas.isolation import python, python_variables
 SAMPLES_NAME = "gpu-samples.csv"
 """The node's samples in the scratch folder."""
 _FAST_S, _SLOW_S = 600, 1.0
-"""After so many seconds one sample is taken in so many: a job of days stays small."""
+"""After this many seconds, sample once in this many seconds: files of long jobs stay small."""
 _FLUSH_S = 1.0
 _STOP_S = 5.0
 
 
 @contextlib.contextmanager
 def sampling(path: Path, hz: float) -> Iterator[None]:
-    """Write so many samples a second of this node's GPUs to a CSV within the `with` block; none without GPUs."""
+    """Sample this node's GPUs at this rate into a CSV within the `with` block; without GPUs, write nothing."""
     if not hz:
         yield
         return

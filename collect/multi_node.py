@@ -10,7 +10,7 @@ LAUNCHERS = {"srun", "mpirun", "mpiexec", "mpiexec.hydra", "orterun", "prterun",
 
 
 def slurm_job(environment: Mapping[str, str]) -> str | None:
-    """Name of the Slurm job step of which this process is one of several tasks, from srun's variables, or None.
+    """Name of the Slurm job step, from srun's variables, if it has several tasks; else None.
 
     A batch script runs once, whatever the number of tasks, and has no step.
     """

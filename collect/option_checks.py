@@ -28,7 +28,7 @@ FAKE_DATA = ("fake-cifar100", "fake-food101")
 
 
 def all_options() -> dict[str, Declared]:
-    """All options by name: those of the run, then those of each profiler."""
+    """All options by name: of the run, then of each profiler."""
     run = declared(RunOptions)
     profiler = run["profiler"]._replace(choices=tuple(PROFILERS))
     return {**run, "profiler": profiler, **{n: o for p in PROFILERS.values() for n, o in declared(p.Options).items()}}
@@ -204,7 +204,7 @@ def resolve(options: RunOptions) -> RunOptions:
     device = options.device or ("cuda" if has_gpu() else "cpu")
     resolved = msgspec.structs.replace(options, device=device)
     if options.directory is not None:
-        # What a profiler is told to write is relative to the folder that it runs in.
+        # A profiler's output path is relative to the folder that it runs in.
         output = str(Path(options.output).expanduser().resolve())
         resolved = msgspec.structs.replace(resolved, output=output)
     if device == "cpu" and "gpu" in options.profiler:

@@ -13,7 +13,7 @@ from schemas.option_declaration import Option
 from schemas.workload import Workload
 
 RECORDING, PROGRAM = "Recording", "A program of your own"
-WATCHING = "A job of days"
+WATCHING = "Recording in a long job"
 
 
 class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,8 +33,8 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpu_steps: Annotated[
         int | None,
         Option(
-            "Steps to record GPU only (kernels, copies and fills), which hardly slows a program down, before all else "
-            "is recorded under torch. Default: as many as --steps on a GPU; 0: none.",
+            "Steps to record GPU-only (kernels, copies and fills) before the full recording by torch. This hardly "
+            "slows the program down. Default: as many as --steps on a GPU. 0: none.",
             RECORDING,
             least=0,
         ),
@@ -43,8 +43,8 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpu_samples: Annotated[
         int,
         Option(
-            "Samples per second of the GPUs' clocks, power, memory and activity under torch and none, for ten minutes, "
-            "then one per second. 0: no samples.",
+            "Samples per second of GPU clocks, power, memory and activity (profilers torch and none); after ten "
+            "minutes, one per second. 0: no samples.",
             RECORDING,
             least=0,
             most=100,
@@ -53,8 +53,8 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     job: Annotated[
         str | None,
         Option(
-            "Name of a job on several nodes, the same on each: their recordings form one run. Default: Slurm's job and "
-            "step if srun starts several tasks.",
+            "Name of a job on several nodes, the same on every node. Their recordings form one run. Default: Slurm's "
+            "job and step if srun starts several tasks.",
             RECORDING,
         ),
     ] = None
@@ -78,7 +78,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_events: Annotated[
         int | None,
         Option(
-            "End a recording after about this many events; the program goes on. Default: 100000 without steps, 1000000 "
+            "Stop recording after about this many events; the program goes on. Default: 100000 without steps, 1000000 "
             "in steps.",
             PROGRAM,
             least=1,
@@ -87,7 +87,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     seconds: Annotated[
         int,
         Option(
-            "End a recording after this time; the program goes on. Begins anew at the first call of a module.",
+            "Stop recording after this many seconds; the program goes on. Counted again from the first module call.",
             PROGRAM,
             least=1,
         ),
@@ -108,11 +108,12 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = None
     slowest: Annotated[
-        int | None, Option("Record after the slowest steps, and keep so many of these recordings.", WATCHING, least=1)
+        int | None,
+        Option("Record after the slowest steps, and retain this many of these recordings.", WATCHING, least=1),
     ] = None
-    every: Annotated[int | None, Option("Record each time after so many steps.", WATCHING, least=1)] = None
+    every: Annotated[int | None, Option("Record every so many steps.", WATCHING, least=1)] = None
     at_step: Annotated[str | None, Option("Record these steps: FIRST..LAST.", WATCHING)] = None
-    keep: Annotated[int, Option("Recordings to keep; the oldest are removed.", WATCHING, least=1)] = 20
+    keep: Annotated[int, Option("Recordings to retain; the oldest are deleted.", WATCHING, least=1)] = 20
 
     profiling: dict[str, Any] = msgspec.field(default_factory=dict)
     """Options of the profilers, by name, as far as they were set; each profiler takes its own."""
@@ -121,7 +122,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def rules(self) -> dict[str, Any] | None:
-        """When to record again and again, for collect/injected/step_rules.py; None: once."""
+        """When to record repeatedly, for collect/injected/step_rules.py; None: once."""
         rules = {"when": self.when, "slowest": self.slowest, "every": self.every, "at_step": self.at_steps}
         return rules if self.on_demand or any(rules.values()) else None
 

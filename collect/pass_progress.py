@@ -42,6 +42,6 @@ class PassProgress:
             self._bar.stop()
 
     def update(self) -> None:
-        """Show what is new."""
+        """Show new steps."""
         if self._bar and self._counter.exists():
             self._bar.update(self._task, completed=self._counter.stat().st_size)

@@ -91,7 +91,7 @@ def write_report(scratch: Path, report: RankReport) -> None:
 
 
 def read_reports(scratch: Path) -> list[RankReport]:
-    """Read all reports, those of attached processes included, in the order of ranks. Skips unreadable ones."""
+    """Read the reports of all ranks, also of attached processes, in the order of ranks. Skip unreadable ones."""
     reports: list[RankReport] = []
     for pattern, kind in (("rank-*.json", RankReport), ("attach-*.json", AttachedReport)):
         for path in scratch.glob(pattern):

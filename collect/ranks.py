@@ -29,13 +29,13 @@ class Assigned:
     reports: list[RankReport]
     """Of the ranks, and of processes of the same job that failed."""
     separate: list[AttachedReport] = field(default_factory=list)
-    """Recordings of processes that say nothing of each other, besides the first: each is a run of its own."""
+    """Recordings of independent processes, but the first: each is a separate run."""
     note: str | None = None
     """What was discarded, in one sentence."""
 
 
 def assign_ranks(reports: list[RankReport], folders: Mapping[str, Path]) -> Assigned:
-    """Find the ranks, rename their files to rank-N.*, remove those of no rank, and write step times.
+    """Find the ranks, rename their files to rank-N.*, remove files without a rank, and write step times.
 
     `folders` has the files of each kind of block.
 

@@ -44,7 +44,7 @@ class RecordedPass:
 
 
 class RecordedPasses:
-    """The passes that a profiler records at a time: its own, after those of its other blocks (GPU only)."""
+    """The passes that one recording writes: those of its other blocks (GPU-only), then the profiler's own."""
 
     def __init__(self, profiler: Profiler[Any], folder: RunFolder) -> None:
         """Begin to record into a run folder."""
@@ -53,13 +53,13 @@ class RecordedPasses:
         self.own = self.by_kind[profiler.kind]
 
     def assign_ranks(self, reports: list[RankReport]) -> Assigned:
-        """Find the ranks among processes that know nothing of it, and note what was discarded. Raises OSError."""
+        """Find the ranks among the processes, and note what was discarded. Raises OSError."""
         assigned = assign_ranks(reports, {kind: one.path for kind, one in self.by_kind.items()})
         self.own.done.note = assigned.note
         return assigned
 
     def write_separate(self, report: AttachedReport, number: int) -> RunFolder:
-        """Write the run of a process that says nothing of the others. Raises CollectError and OSError."""
+        """Write the run of an independent process. Raises CollectError and OSError."""
         other = self.folder.beside(number)
         _merge_facts(other.manifest, report.facts)
         written = []

@@ -30,7 +30,7 @@ from schemas.errors import ReportedError
 from schemas.workload import RecordedWorkload
 
 VARIABLE = "TRACEQUARRY_RECORDER"
-"""0 in this variable turns all recorders off that are not told otherwise."""
+"""0 in this variable turns recorders off, unless `enabled` is given."""
 _numbers = itertools.count()
 
 
@@ -125,7 +125,7 @@ class _Recording:
         self.loop.start()
 
     def finish(self) -> str | None:
-        """Write what is left, and complete the run folder; return why not all was recorded. Raises OSError."""
+        """Write the remaining events, and complete the run folder; return why not all was recorded. Raises OSError."""
         with self._stack:
             self.loop.end()
             self._sampler.close()

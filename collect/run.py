@@ -183,7 +183,7 @@ def unlike_note(done: Pass) -> str | None:
 
 
 def describe_workload(manifest: Manifest, options: RunOptions) -> None:
-    """Fill in what is trained; of the user's program only the device is known."""
+    """Fill in the workload; of the user's program, only the device is known."""
     if options.program:
         manifest.program = list(options.program)
         manifest.workload = RecordedWorkload(device=options.device)

@@ -42,7 +42,7 @@ def make_private(folder: Path, exist_ok: bool = False) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed process was still writing."""
+    """Remove incomplete files of a killed process."""
     for path in (p for pattern in UNFINISHED for p in folder.glob(pattern)):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
@@ -87,7 +87,7 @@ def _plain(name: str) -> str:
 
 
 def _redacted(manifest: Manifest) -> Manifest:
-    """The manifest as it is written: without secrets in command lines and in tools' messages."""
+    """The manifest without secrets in command lines and in tools' messages."""
     redactor = Redactor()
     return msgspec.structs.replace(
         manifest,

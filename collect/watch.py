@@ -1,4 +1,4 @@
-"""`collect run --on-demand, --when, --slowest, --every, --at-step`: records a job of days again and again.
+"""`collect run --on-demand, --when, --slowest, --every, --at-step`: record a long job repeatedly.
 
 The folder of the job has a run folder for each recording, named after what triggered it. collect/injected/watching.py
 records; each recording is described here once all of its processes have reported it. Never imports torch.
@@ -56,7 +56,7 @@ SETTLE_S = 2.0
 
 
 class Began(msgspec.Struct):
-    """What a process notes when it begins a recording."""
+    """The note that a process writes when it begins a recording."""
 
     reason: str
     step_ns: int
@@ -79,7 +79,7 @@ class _Recording:
 
 
 def trigger(folder: Path, steps: int | None = None, seconds: float | None = None) -> None:
-    """Trigger a recording of a job that runs, of so many steps or seconds. Raises InputError and MachineError."""
+    """Trigger a recording of a running job, of `steps` steps or `seconds`. Raises InputError and MachineError."""
     path = folder / TRIGGER
     if steps is not None and seconds is not None:
         raise InputError("choose either --steps or --seconds")
@@ -232,7 +232,7 @@ class _Recordings:
         return path, None if passes.own.done.ranks else failed or "no process reported it"
 
     def _remove_oldest(self) -> None:
-        """Remove recordings that are too many; never that of a usual step."""
+        """Remove excess recordings; never the one of a usual step."""
         slow = [one for one in self.kept if one[0].step_ns]
         if self._options.slowest and len(slow) > self._options.slowest:
             self._remove(min(slow, key=lambda one: one[0].step_ns))

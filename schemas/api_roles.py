@@ -15,7 +15,7 @@ ROLES = ("launch", "sync", "stream_wait", "copy", "copy_async")
 """The roles of a call; api_roles.toml defines them."""
 
 WAITS_FOR = ("device", "stream", "event", "copy")
-"""What a blocking call can wait for."""
+"""Kinds of work that a blocking call can wait for."""
 
 _RULES_FILE = Path(__file__).with_name("api_roles.toml")
 

@@ -9,7 +9,7 @@ class ReportedError(Exception):
     """A failure that a command reports in one sentence."""
 
     exit_code = 1
-    """That of `collect`. `analyze` exits with 2, because 1 is that of `analyze compare --fail-if`."""
+    """The exit code of `collect`. `analyze` exits with 2, because `analyze compare --fail-if` uses 1."""
 
 
 class InputError(ReportedError):

@@ -74,7 +74,7 @@ def set_variables(values: Mapping[str, str | None]) -> None:
 def run_tool(command: Sequence[str], **options: Any) -> subprocess.CompletedProcess[Any]:
     """Run a tool to its end in an empty folder: ncu, for example, reads options from a file in the current directory.
 
-    Paths in the command must be absolute. `options` and exceptions are those of subprocess.run.
+    Paths in the command must be absolute. `options` and exceptions: see subprocess.run.
     """
     with tempfile.TemporaryDirectory(prefix="tracequarry-", ignore_cleanup_errors=True) as empty:
         return subprocess.run(command, cwd=empty, stdin=subprocess.DEVNULL, check=False, **options)

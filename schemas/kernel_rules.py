@@ -70,7 +70,7 @@ def read_rules(path: Path) -> dict[str, tuple[KernelRule, ...]]:
 
 
 def families() -> tuple[str, ...]:
-    """Return the kernel families: those of the rule file, in its order, and OTHER."""
+    """Return the kernel families: the rule file's, in its order, and OTHER."""
     return tuple(dict.fromkeys([*(rule.value for rule in rules()["family"]), OTHER]))
 
 

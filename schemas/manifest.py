@@ -100,7 +100,7 @@ class Pass(msgspec.Struct, kw_only=True):
     command: list[str] = []
     exit_code: int | None = None
     note: str | None = None
-    """Which of its recordings were discarded, in one sentence."""
+    """The discarded recordings, in one sentence."""
     start: str | None = None
     end: str | None = None
     files: list[RunFile] = []
@@ -128,7 +128,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     start: str
     end: str | None = None
     trigger: str | None = None
-    """Why it was recorded, if the job is recorded again and again (`collect run --when`, --on-demand ...)."""
+    """Why it was recorded, if a job is recorded repeatedly (`collect run --when`, --on-demand ...)."""
     command: list[str]
     """The arguments of `collect`. Here and in all other texts, secrets are replaced by `***`."""
     passes: list[Pass] = []

@@ -31,7 +31,7 @@ class RunColumn(NamedTuple):
 
 
 class Option(NamedTuple):
-    """What a field's name, type and default do not say: `x: Annotated[int, Option(...)] = 1`."""
+    """The help and limits of an option, a field `x: Annotated[int, Option(...)] = 1`."""
 
     help: str
     """`{choices}` is replaced by the values of the field's Literal."""

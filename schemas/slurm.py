@@ -259,7 +259,7 @@ def typed(options: Mapping[str, str]) -> dict[str, str | int]:
 
 
 def sbatch_options(options: Mapping[str, str]) -> list[str]:
-    """Convert the options to those of sbatch: --mem=8G."""
+    """Convert the options to sbatch's: --mem=8G."""
     return [
         f"--{_SBATCH.get(name, name.removeprefix('slurm_').replace('_', '-'))}={value}{'G' if name == 'mem_gb' else ''}"
         for name, value in options.items()

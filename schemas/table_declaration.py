@@ -18,7 +18,7 @@ class Column(NamedTuple):
 
 
 class Table(NamedTuple):
-    """One table: what a row is, and its columns in order (run_id and rank included)."""
+    """A table: the meaning of a row, and its columns in order (run_id and rank included)."""
 
     name: str
     row: str

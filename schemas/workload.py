@@ -1,4 +1,4 @@
-"""The options of a workload: what is trained, how and on what.
+"""The options of a workload: model, data, training and devices.
 
 To add one, add a field here and use it in collect/workload/model.py. `collect run --help`, the keys of a sweep's plan,
 `workload` in run.json, the columns of `runs` and what `scaling` keeps constant derive from the field. The order of the

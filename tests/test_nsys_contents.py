@@ -98,7 +98,7 @@ def test_an_export_that_is_older_than_its_report(tmp_path: Path, older_s: int, s
     (tmp_path / "job.nsys-rep").write_bytes(b"a report")
     os.utime(tmp_path / "job.nsys-rep", (2_000_000_000, 2_000_000_000))
     os.utime(path, (2_000_000_000 - older_s, 2_000_000_000 - older_s))
-    sentence = f"job.sqlite: it is {said} older than job.nsys-rep next to it: export that report anew"
+    sentence = f"job.sqlite: it is {said} older than job.nsys-rep next to it: export that report again"
     for given in (tmp_path, path):
         assert sql(given, "SELECT warnings FROM runs") == [{"warnings": sentence if said else None}]
 

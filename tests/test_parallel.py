@@ -309,7 +309,7 @@ def test_exposed_communication_without_a_launch_call(tmp_path: Path) -> None:
 def test_by_accepts_one_grouping_column_of_the_query(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [collective("allreduce", 0, 9, 10)])
     assert ask(path, "collectives", by=["rank", "group"])[0]["process_group"] == "0 [0, 1]"
-    with pytest.raises(analyze.InputError, match="--by dimension,group: collectives tells one of them apart"):
+    with pytest.raises(analyze.InputError, match="--by dimension,group: collectives can group by one of them only"):
         ask(path, "collectives", by=["dimension", "group"])
     with pytest.raises(analyze.InputError, match="--by dimension: runs has no such column"):
         ask(path, "kernel-share", by=["dimension"])

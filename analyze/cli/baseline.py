@@ -13,7 +13,7 @@ from analyze.cli.shared_options import Format, Output, Wide, form_of, print_answ
 
 baseline = typer.Typer(
     name="baseline",
-    help="Keep runs under a name, to compare others with.",
+    help="Store runs under a name, as a baseline for `analyze compare`.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -22,7 +22,7 @@ Folder = Annotated[
     Path | None,
     typer.Option(
         "--folder",
-        help="Where baselines are kept: a folder or URL. Default: $TRACEQUARRY_BASELINES, else .tracequarry/baselines.",
+        help="Folder or URL of the baselines. Default: $TRACEQUARRY_BASELINES, else .tracequarry/baselines.",
     ),
 ]
 
@@ -33,7 +33,7 @@ def set_(
     runs: Annotated[list[Path], typer.Argument(help="Run folders, folders of these, or raw trace files.")],
     folder: Folder = None,
 ) -> None:
-    """Keep these runs as the baseline; an older one of this name is replaced."""
+    """Store these runs as the baseline; replaces an older one."""
     result = analyze.set_baseline(name, *runs, folder=folder)
     terminal.warn(result.warnings)
     typer.echo(f"baseline {name}: {len(result.ingested)} run(s)")

@@ -65,7 +65,8 @@ def compare(
         str | None, typer.Option("--baseline", help="A is the baseline of this name; all paths are the runs of B.")
     ] = None,
     baselines: Annotated[
-        Path | None, typer.Option("--baselines", help="Where baselines are kept, as in analyze baseline --folder.")
+        Path | None,
+        typer.Option("--baselines", help="Folder or URL of the baselines. Default: as in `analyze baseline`."),
     ] = None,
     level: Annotated[
         str,
@@ -102,7 +103,10 @@ def compare(
     margin: Annotated[
         float,
         typer.Option(
-            "--margin", min=0, callback=finite, help="The verdict is `same` for changes shown to be below this (%)."
+            "--margin",
+            min=0,
+            callback=finite,
+            help="Changes shown to be smaller than this (%) have the verdict `same`.",
         ),
     ] = 1.0,
     fail_if: Annotated[
@@ -117,7 +121,7 @@ def compare(
         str | None, typer.Option("--unsure", help="What --fail-if does if the runs cannot tell: pass or fail.")
     ] = None,
     naive: Annotated[
-        bool, typer.Option("--naive", help="--fail-if compares the means, as if runs did not differ.")
+        bool, typer.Option("--naive", help="Let --fail-if compare means only, without a statistical test.")
     ] = False,
     despite: Annotated[
         str, typer.Option("--despite", help="Compare although these differ, for example gpu_name,batch_size.")

@@ -28,7 +28,8 @@ def ingest(
     as_one_run: Annotated[
         bool,
         typer.Option(
-            "--as-one-run", help="Treat files outside run folders as the ranks of one run; names tell the ranks."
+            "--as-one-run",
+            help="Treat files outside run folders as the ranks of one run; file names give the rank numbers.",
         ),
     ] = False,
     again: Annotated[bool, typer.Option("--again", help="Read files again even if they have not changed.")] = False,
@@ -36,7 +37,7 @@ def ingest(
         str | None,
         typer.Option(
             "--shard",
-            help="I/N: read only share I (0 to N-1) of the raw files. `analyze commit` makes all shares visible.",
+            help="I/N: read only shard I (0 to N-1) of the raw files. `analyze commit` makes all shards visible.",
         ),
     ] = None,
     launcher: Annotated[

@@ -23,7 +23,8 @@ def report(
         list[Path] | None, typer.Option("--compare", help="Recordings to compare with: PATHS are before, these after.")
     ] = None,
     by: Annotated[
-        str, typer.Option("--by", help="Name runs by these columns of the table `runs`. Default: those that differ.")
+        str,
+        typer.Option("--by", help="Label runs by these columns of the table `runs`. Default: the columns that differ."),
     ] = "",
     where: Where = None,
     profiler: Profiler = None,

@@ -98,7 +98,7 @@ Params = Annotated[
 ]
 Group = Annotated[
     str | None,
-    typer.Option("--group", help="What a row is, in queries with the parameter group: family, module, op ..."),
+    typer.Option("--group", help="Group rows by family, module, op ... (queries with the parameter group)."),
 ]
 QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Also use the query files of this folder.")]
 Sort = Annotated[str | None, typer.Option("--sort", help="Sort by these columns; -name sorts in descending order.")]
@@ -107,8 +107,8 @@ Profiler = Annotated[
     str | None,
     typer.Option(
         "--profiler",
-        help="Use only recordings of this profiler: torch, gpu, nsys, nvprof, ncu, none (without one), all. "
-        "Default: of each workload one of torch, nsys or nvprof.",
+        help="Read only recordings of this profiler: torch, gpu, nsys, nvprof, ncu, none (no profiler) or all. "
+        "Default: one of torch, nsys and nvprof per workload.",
     ),
 ]
 
@@ -116,8 +116,8 @@ Block = Annotated[
     str | None,
     typer.Option(
         "--block",
-        help="Of a program recorded as GPU only and in full: use gpu, full or both. "
-        "Default: questions about time use gpu, others full.",
+        help="If a program was recorded GPU-only and in full: read gpu, full or both. "
+        "Default: queries about time read gpu, others full.",
     ),
 ]
 
@@ -155,7 +155,7 @@ def print_answer(answer: Result, form: str, output: Path | None, wide: bool = Fa
 
 
 def form_of(format: str | None, output: Path | None) -> str:
-    """Return the format of an output: that of --format, else that of the file's name. Raises InputError."""
+    """Return the format of an output: --format, else by the file's name. Raises InputError."""
     from analyze.render import output_format
 
     return output_format(format, output)

@@ -1,6 +1,6 @@
 """Paths of a call tree: the calls that have the same names from the root down are one path.
 
-There are thousands of paths where there are millions of calls.
+A recording with millions of calls has thousands of paths.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ READS = {
     "kernel_names": ("name", "family"),
 }
 COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
-"""What is counted in a segment, a column each."""
+"""The kinds of work that are counted in a segment, one column each."""
 COLUMNS = ("device", "start_ns", "dur_ns", *COUNTS, *(f"next_{column}" for column in CALL))
 
 

@@ -102,7 +102,7 @@ class Events(NamedTuple):
 
 
 def _events(rows: int) -> Events:
-    """Return so many rows without any value."""
+    """Return this many rows of NULLs."""
     ids = np.full(rows, NULL)
     return Events(ids, ids, ids, ids, np.full(rows, -1, np.int32), np.ones(rows, bool))
 
@@ -230,7 +230,7 @@ def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
 
 
 def _has_none(op_id: Ints) -> Mask:
-    """Return where there is no External id."""
+    """Return the rows without an External id."""
     return (op_id == NULL) | (op_id == 0)
 
 

@@ -53,7 +53,7 @@ class Calls(NamedTuple):
     ids: Ints
     """Correlation ids of GPU work, ascending."""
     starts: Ints
-    """The earliest start of a call with that id; LATEST where there is none."""
+    """The earliest start of a call with that id; LATEST without one."""
     first_ns: int
     last_ns: int
     one_process: bool

@@ -50,7 +50,7 @@ def nest(thread: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def self_times(parent: Ints, last: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the length of each interval without that of its children, of n that `nest` was given."""
+    """Return the length of each of the n intervals of `nest`, without its children's."""
     own = end - start
     child = np.flatnonzero(parent >= 0)
     np.subtract.at(own, parent[child], (end - start)[child])
@@ -64,7 +64,7 @@ def self_times(parent: Ints, last: Ints, start: Ints, end: Ints) -> Ints:
 
 
 def last_below(parent: Ints, depth: Ints) -> Ints:
-    """Return the last event below each; its own number where there is none. Events are in pre-order."""
+    """Return the last descendant of each event, or the event itself. Events are in pre-order."""
     last = np.arange(len(parent))
     by_level = by_number(depth)
     ends = np.cumsum(np.bincount(depth, minlength=1))

@@ -30,7 +30,7 @@ _SHAPES = {
     "memcpys": ("kind", "bytes"),
     "memsets": ("bytes",),
 }
-"""What is the same of a piece of work and its twin."""
+"""Columns in which a piece of work and its twin are equal."""
 LAUNCHED_BY = (
     "op_id", "call_name", "call_tid", "graph", "capture_tid", "capture_start_ns", "op_name", "op_tid", "op_start_ns",
     "op_dur_ns", "outer_name", "outer_start_ns", "forward_tid", "forward_start_ns", "phase", "phase_start_ns",
@@ -231,7 +231,7 @@ def _same_streams(
 ) -> list[tuple[int, int]]:
     """Return the streams of the GPU-only block, each with the stream of the full block that runs the same work.
 
-    That is the stream with its id, unless most of its work differs: a program may create its streams anew. Others are
+    That is the stream with its id, unless most of its work differs: a program may create its streams again. Others are
     paired by what they run (ALIKE), the most alike first, and equal ones in the order in which they begin.
     """
     lanes, full_lanes = np.unique(own_lane), np.unique(full_lane)

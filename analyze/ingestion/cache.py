@@ -146,7 +146,7 @@ def _cached(given: Sequence[RawPath], progress: Progress, warnings: list[str], t
     with suppress(OSError):
         cache.refuse_link(folder.name)
     for attempt in range(_TRIES):
-        paths = given_paths(map(str, given)) if attempt else given  # what was listed before is listed anew
+        paths = given_paths(map(str, given)) if attempt else given  # list again
         state = _state([p.resolve() for p in paths], progress)
         store = Store(folder)
         store.hold()
@@ -185,7 +185,7 @@ def _read_source(cache: Folder, entry: str) -> _Source:
 
 
 def _state(paths: Sequence[RawPath], progress: Progress) -> str:
-    """Digest of what decides what is stored: the files below the paths, and the versions of parsers and derivations."""
+    """Digest of the files below the paths and of the versions of parsers and derived tables."""
     digest = hashlib.blake2b(f"{PARSER_VERSION} {derived_version()}".encode(), digest_size=16)
     for path in paths:
         if isinstance(path, RemotePath):

@@ -159,7 +159,7 @@ def _committed(store: Store, kept: Mapping[str, bytes]) -> dict[str, list[str]]:
 
 
 def _finish(store: Store, committed: Mapping[str, list[str]], waiting: set[str]) -> list[str]:
-    """Remove the shard files of commits that were killed before they did, except those of plans in `waiting`.
+    """Remove the shard files of killed commits, except for plans in `waiting`.
 
     Returns the marks of the commits whose files stay.
     """

@@ -128,7 +128,7 @@ def ingest(
 
 @contextmanager
 def sentences(store: Store) -> Iterator[None]:
-    """Raise MachineError for what is no fault of the input: a full disk, too little memory."""
+    """Raise MachineError for a fault of the machine: a full disk, too little memory."""
     try:
         yield
     except OSError as e:
@@ -149,7 +149,7 @@ def replaced(store: Store, run: RunInput, files: list[StoredFile]) -> list[str]:
 
 
 def stored_files(run: RunInput) -> list[StoredFile]:
-    """Return the raw files of a run as they are now, its run.json (or those of its parts) first."""
+    """Return the raw files of a run as they are now, run.json files first."""
     states = [(path, file_state(path)) for path in run.manifests + [f.path for f in run.files]]
     return [
         StoredFile(**state._asdict(), digest=run.digests.if_known(state), looked=run.looked.get(path))

@@ -15,7 +15,7 @@ class Progress(Protocol):
         """Look for recordings in a folder with many files."""
 
     def start(self, total_bytes: int) -> None:
-        """Begin work of so many bytes."""
+        """Begin work on this many bytes."""
 
     def advance(self, done_bytes: int, name: str) -> None:
         """Add bytes of a file that were read."""

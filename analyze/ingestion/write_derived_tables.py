@@ -35,7 +35,7 @@ def derived_version() -> str:
 def derived_digest(runs: Mapping[str, StoredRun], full: str | None) -> str:
     """Return a digest of what the derived tables of a run are computed by; `full` is its full block, if it has one.
 
-    Those of a GPU-only block are computed from the full block, too.
+    For a GPU-only block they are computed from its full block, too.
     """
     if full is None or full not in runs:
         return derived_version()

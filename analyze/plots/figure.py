@@ -136,7 +136,7 @@ class Figure:
     """With data, without theme and `width`."""
     alt: str
     notes: tuple[str, ...] = ()
-    """What is not shown, and how to read it."""
+    """A caption: how to read the figure, and what it leaves out."""
     listed: tuple[str, ...] = ()
     """Meaning of the numbers 1, 2, ... in it."""
 
@@ -242,7 +242,7 @@ def distinct(labels: Sequence[str]) -> list[str]:
 
 
 def colours(names: Iterable[str]) -> dict[str, Any]:
-    """Return a colour scale for these names: their own colours, or those of the palette."""
+    """Return a colour scale for these names: their own colours, else the palette's."""
     domain = list(dict.fromkeys(names))
     own = [FAMILIES.get(n) or MEANINGS.get(n) for n in domain]
     free = [c for c in PALETTE if c not in own] or list(PALETTE)

@@ -69,7 +69,7 @@ def shown(rows: int) -> list[int]:
 
 
 def counted(rows: int) -> str:
-    """Return how many rows there are, and which of them are shown."""
+    """Return the number of rows, and the rows that are shown."""
     if rows <= FIRST + LAST:
         return f"{rows:,} row{'' if rows == 1 else 's'}"
     return f"the first {FIRST} and the last {LAST} of {rows:,} rows"

@@ -81,7 +81,7 @@ def csv_cells(record: str, delimiter: str = ",") -> list[str] | None:
 
 
 def whole(text: str, bits: int = 64) -> int:
-    """Parse an integer that fits into a signed column of so many bits. Raises ValueError."""
+    """Parse an integer that fits into a signed column of this width. Raises ValueError."""
     if not _WHOLE.fullmatch(text) or not -(1 << (bits - 1)) <= int(text) < 1 << (bits - 1):
         raise ValueError(f"{text[:40]!r} is no whole number of {bits} bits")
     return int(text)

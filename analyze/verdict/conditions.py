@@ -120,7 +120,7 @@ class Condition(NamedTuple):
 
     def _check(self, a: Sequence[float], b: Sequence[float]) -> None:
         """Raise InputError if a side has nothing of the measure, or A has 0 and the limit is in %."""
-        # A recording without what is asked for is not a fast one.
+        # A recording without the measure is not a fast one.
         if not a or not b:
             lacking = [label for label, values in (("A", a), ("B", b)) if not values]
             verb = "has" if len(lacking) == 1 else "have"

@@ -16,7 +16,7 @@ from .step_clock import StepClock
 
 UNDISTURBED, GPU, FULL = "undisturbed", "gpu", "full"
 NAMES = {UNDISTURBED: "undisturbed", GPU: "GPU only", FULL: "recorded"}
-"""What a block is called in messages."""
+"""Names of blocks in messages."""
 
 
 @dataclass(eq=False)

@@ -49,7 +49,7 @@ class Bounds:
         pause: Callable[[], None],
         resume: Callable[[], None] | None,
     ) -> None:
-        """Start to watch. No `max_events`: do not count. No `resume`: nothing begins anew at the first module call."""
+        """Start to watch. No `max_events`: do not count. No `resume`: nothing restarts at the first module call."""
         self.reason: str | None = None
         self._max_events, self._seconds = max_events, seconds
         self._events_per_call = EVENTS_PER_CALL[stacks]

@@ -14,7 +14,7 @@ from .trace_files import private_folder
 def open_session(
     kind: str, config: dict[str, Any], step: int, warms_up: bool = False, whole: bool = False
 ) -> BlockSession:
-    """Start to record a block of this kind; the other arguments are those of Session."""
+    """Start to record a block of this kind; for the other arguments see Session."""
     if kind != GPU:
         return Session(config, step, warms_up, whole)
     from .gpu_activities import unavailable
@@ -25,7 +25,7 @@ def open_session(
 
 
 class GpuSession(BlockSession):
-    """Records kernels, copies and fills. Those of the warm-up step are left out when it is written."""
+    """Records kernels, copies and fills; does not write those of the warm-up step."""
 
     def __init__(self, config: dict[str, Any], warms_up: bool, whole: bool) -> None:
         """Start to record."""
@@ -48,7 +48,7 @@ class GpuSession(BlockSession):
     def end_warmup(self) -> None:
         """Bound what is recorded from now on."""
         if self._seconds:
-            # A hook of modules would make torch.compile compile anew within the block.
+            # A hook of modules would make torch.compile compile again within the block.
             self._bounds = Bounds(None, self._seconds, False, self._on_bound, self._start if self._whole else None)
 
     def _on_bound(self) -> None:

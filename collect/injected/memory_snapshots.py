@@ -14,7 +14,7 @@ from .torch_internals import find
 MAX_EVENTS = 200_000
 """Events of the history that torch keeps for each GPU; it drops the oldest."""
 MAX_OOMS = 5
-"""A program that catches the error may go on and run out of memory again; the last of so many snapshots stays."""
+"""A program that catches the error may go on and run out of memory again; the last of this many snapshots stays."""
 
 
 class MemorySnapshot:

@@ -1,4 +1,4 @@
-"""Decides what is recorded of the user's program, and writes it.
+"""Record steps of the user's program, and write the recordings.
 
 - A program that steps an optimizer, or calls the function that `step_function` names: blocks of steps after `warmup`
   (blocks.py): undisturbed ones, which are timed before any recorder runs, then GPU work only, then all.
@@ -331,7 +331,7 @@ class AttachedRecorder:
     def _write(
         self, kind: str, session: BlockSession, steps: list[tuple[int, int, int]], unfinished: int | None
     ) -> bool:
-        """Write what a recorder recorded; return whether that is anything."""
+        """Write the events of a recorder; return whether there are any."""
         if not self.work.is_dir():
             return False  # `collect` has ended, and left this process behind
         if self.captures:

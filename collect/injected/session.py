@@ -40,7 +40,7 @@ class BlockSession:
     _bounds: Bounds | None = None
 
     def end_warmup(self) -> None:
-        """Keep events from now on, those of this thread only."""
+        """Keep events of this thread from now on."""
 
     def open_step(self, number: int) -> None:
         """Open the range of the first recorded step."""
@@ -172,7 +172,7 @@ class Session(BlockSession):
         self.profile.step()
 
     def end_warmup(self) -> None:
-        """Keep events from now on, those of this thread only."""
+        """Keep events of this thread from now on."""
         self._thread = threading.get_ident()
         self.profile.step()
         self._start_bounds()

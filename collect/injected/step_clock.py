@@ -35,7 +35,7 @@ class StepClock:
         self._last_ns = now
 
     def end(self) -> None:
-        """Note that the last step was that of the whole block."""
+        """Note that the last step was the whole block."""
         self.complete = not self._late
 
     def ranges(self) -> list[tuple[int, int, int]]:

@@ -1,4 +1,4 @@
-"""Decides by their times which steps of a job of days are worth a recording."""
+"""Decide by the times of steps when to record in a long job."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 WINDOW = 200
-"""The median is that of so many steps that were not recorded."""
+"""Number of unrecorded steps that the median is of."""
 LEAST = 20
 """Steps from which on there is a median."""
 REARM = 10
 """Usual steps in a row after which a rule may find the next anomaly."""
 SLOWEST_FACTOR = 1.5
-"""--slowest considers steps from so many medians on."""
+"""--slowest considers steps that are at least this many medians long."""
 _WHEN = re.compile(
     r"\s*step\s*>\s*(?P<value>\d+(\.\d+)?)\s*(?P<unit>x\s*median|ms|s)(\s+for\s+(?P<steps>[1-9]\d*)\s+steps?)?\s*",
     re.ASCII,

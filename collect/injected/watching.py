@@ -1,4 +1,4 @@
-"""Records again and again while a job of days runs: on demand, and where the rules of steps find something.
+"""Record repeatedly while a long job runs: on demand, and when a rule of steps applies.
 
 Nothing is recorded until then; each step is timed. Each recording has a folder of its own (collect/watch.py). The ranks
 of a job begin it at the same step: who wants it first says so in the store of the process group, a thread of each rank
@@ -152,7 +152,7 @@ class WatchingRecorder(AttachedRecorder):
                 self._begin(wish)
 
     def _want(self, wish: Wish) -> None:
-        """Begin a recording now, or say to the other ranks what is wanted."""
+        """Begin a recording now, or request it from the other ranks."""
         store = None if wish.everywhere else _store()
         if store is None:
             self._due = (self.done_steps, wish)

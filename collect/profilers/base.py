@@ -127,7 +127,7 @@ class Profiler(Generic[Own]):
         return []
 
     def folders(self, folder: Path) -> dict[str, Path]:
-        """Return the folder of each kind of block; `folder` is that of the pass."""
+        """Return the folder of each kind of block; `folder` is the pass's."""
         others = {other.kind: folder.parent / other.name for other in self.other_passes()}
         return {**others, self.kind: folder}
 

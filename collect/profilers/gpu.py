@@ -10,7 +10,7 @@ from collect.profilers.blocks import BlockProfiler
 
 
 class GpuProfiler(BlockProfiler[NoOptions]):
-    """Records what runs on the GPU, and nothing of the host, which hardly slows a program down."""
+    """Records GPU work only; this hardly slows a program down."""
 
     name = "gpu"
     kind = GPU

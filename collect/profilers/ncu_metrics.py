@@ -1,4 +1,4 @@
-"""Chooses the Nsight Compute metrics to count, by purpose and by what the GPU has."""
+"""Choose the Nsight Compute metrics to count, by purpose and GPU."""
 
 from __future__ import annotations
 

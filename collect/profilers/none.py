@@ -19,7 +19,7 @@ class NoProfiler(BlockProfiler[NoOptions]):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """The steps of a program are undisturbed ones; those of a built-in model are the profiled steps."""
+        """A program's steps are undisturbed steps; a built-in model's are the profiled steps."""
         return UNDISTURBED if self.options.program else FULL
 
     def steps(self) -> tuple[int, int, int]:

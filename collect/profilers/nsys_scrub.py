@@ -27,7 +27,7 @@ REFERENCE = re.compile(r'^\s*"?(\w+)"?\s+INTEGER\b.*\bREFERENCES StringIds\b', r
 PROCESS_TABLES = {"PROCESSES": "globalPid", "ThreadNames": "globalTid"}
 """Tables that name all processes and threads of the node, and their id columns."""
 PID_SHIFT = 24
-"""The last 24 bits of a globalTid are the thread, the bits before are those of the globalPid."""
+"""The last 24 bits of a globalTid are the thread; the other bits are the globalPid."""
 
 Columns = dict[str, dict[str, str]]
 """Table -> column -> declared type."""

@@ -32,13 +32,11 @@ class TorchOptions(msgspec.Struct, frozen=True, kw_only=True):
     memory_history: Annotated[
         bool,
         Option(
-            "Write a memory snapshot of the program's end, with the history of allocations and the stack of each.",
+            "Write a memory snapshot at the program's end: the history of allocations with their stacks.",
             PANEL,
         ),
     ] = False
-    oom_snapshot: Annotated[
-        bool, Option("Write a memory snapshot of the program when a GPU's memory runs out.", PANEL)
-    ] = True
+    oom_snapshot: Annotated[bool, Option("Write a memory snapshot when a GPU runs out of memory.", PANEL)] = True
     compile_log: Annotated[
         bool,
         Option("Write torch's log of what torch.compile does (TORCH_TRACE), unless the variable is set.", PANEL),

@@ -50,7 +50,7 @@ def open_source(options: RunOptions, image_size: int, device_type: str, rank: in
 
 
 def _synthetic(options: RunOptions, image_size: int, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:
-    """Yield the same random batch again and again: the step costs the copy to the device and the training only."""
+    """Yield the same random batch every time: a step then costs only the copy to the device and the training."""
     import torch
 
     generator = torch.Generator().manual_seed(options.seed + rank)

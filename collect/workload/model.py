@@ -1,4 +1,4 @@
-"""Builds what is trained: a torchvision classification model with its loss, optimizer and precision."""
+"""Build a torchvision classification model with its loss, optimizer and precision."""
 
 from __future__ import annotations
 

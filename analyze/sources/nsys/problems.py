@@ -66,7 +66,7 @@ def _stale(path: Path) -> str | None:
     for report in (path.with_suffix(".nsys-rep"), path.with_suffix(".qdrep")):
         try:
             if report != path and (seconds := report.stat().st_mtime - path.stat().st_mtime) > _STALE_S:
-                return f"it is {_duration(seconds)} older than {report.name} next to it: export that report anew"
+                return f"it is {_duration(seconds)} older than {report.name} next to it: export that report again"
         except OSError:
             continue
     return None

@@ -54,7 +54,7 @@ class RowBuffer:
         self.seen += 1
 
     def take(self, at_least: int) -> Iterator[TableBatch]:
-        """Yield the rows of tables with at least so many rows."""
+        """Yield the rows of tables with at least this many rows."""
         for table in [t for t, rows in self._rows.items() if len(rows) >= at_least]:
             yield table, None, pa.RecordBatch.from_pylist(self._rows.pop(table), schema=batch_schema(table))
 
