@@ -71,6 +71,7 @@ NOT_ADDED = {
     "comm-exposed": "a call is one of all its ranks",
     "fsdp": "a call is one of all its ranks",
     "hang": "a call is one of all its ranks",
+    "compile-skew": "a compilation is one of all its ranks",
     "moe-balance": "a destination's load is there for each source",
     "stragglers": "a call is one of all its ranks",
     "pipeline-bubbles": "a transfer is one of two ranks",

@@ -6,7 +6,7 @@
 -- See: stragglers
 -- Try: if its GPU computes meanwhile: balance the work (batch sizes, sequence lengths, experts); if it is idle: look at
 -- what its CPU does (data loading, logging, other operators, a slower host).
--- @use findings, gpu_timeline, intervals
+-- @use compile_log, findings, gpu_timeline, intervals
 -- @needs communication kernels (of matched collectives of several ranks)
 -- @pass gpu
 WITH waits AS MATERIALIZED (
@@ -32,7 +32,7 @@ SELECT
         || 'and others wait %s for it alone',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls,
         ms(r.blocked_ns)) || coalesce(printf(', in which its GPU computes for %s and is idle for %s',
-            ms(d.ns - d.idle_ns), ms(d.idle_ns)), '') || coalesce(w.note, '') AS evidence,
+            ms(d.ns - d.idle_ns), ms(d.idle_ns)), '') || coalesce(w.note, '') || coalesce(n.note, '') AS evidence,
     unnest(coalesce(d.longest, e.longest)), d.source
 FROM exposed e
 JOIN lengths l USING (run_id)
@@ -41,3 +41,4 @@ JOIN counts c USING (run_id)
 LEFT JOIN late_times(false) d USING (run_id)
 JOIN run_gpus g USING (run_id)
 LEFT JOIN unknown_waits w USING (run_id)
+LEFT JOIN (SELECT * FROM recompile_notes WHERE is_waited_for) n USING (run_id)

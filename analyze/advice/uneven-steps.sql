@@ -9,7 +9,7 @@
 -- allocation (cudaMalloc), garbage collection, logging, checkpoints, the data of that step.
 -- Try for decode: look at what slow steps do that others do not: the operator named, new lengths of sequences
 -- (autotuning, kernels that are built for a shape), growth of the KV cache, requests that join the batch.
--- @use findings
+-- @use compile_log, findings
 -- @needs training steps or operators
 WITH uneven AS MATERIALIZED (
     SELECT *, end_ns - start_ns AS ns, end_ns - start_ns - usual_ns AS excess_ns
@@ -52,7 +52,7 @@ SELECT
     g.run_group, run_id, s.excess_ns / r.ranks AS saving_ns,
     printf('%d of %d %s steps take %s on average, the others %s',
         s.slow_steps, s.steps, s.kind, ms(s.slow_ns), ms(s.usual_ns))
-        || coalesce(printf('; %s more in %s', ms(o.more_ns), o.name), '') AS evidence,
+        || coalesce(printf('; %s more in %s', ms(o.more_ns), o.name), '') || coalesce(n.note, '') AS evidence,
     coalesce(o.longest.rank, s.longest.rank) AS rank, NULL::INTEGER AS device,
     coalesce(o.longest.start_ns, s.longest.start_ns) AS start_ns,
     coalesce(o.longest.end_ns, s.longest.end_ns) AS end_ns, NULL AS source
@@ -60,3 +60,4 @@ FROM sums s
 JOIN ranks r USING (run_id)
 JOIN run_spans g USING (run_id)
 LEFT JOIN operators o USING (run_id, kind)
+LEFT JOIN recompile_notes n USING (run_id)

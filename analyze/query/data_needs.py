@@ -154,6 +154,13 @@ DATA_KINDS = {
             optional=True,
         ),
         DataKind(
+            "logs of torch.compile",
+            r"a log of torch\.compile",
+            ("compilations",),
+            "collect run of a compiled program, or TORCH_TRACE=FOLDER",
+            optional=True,
+        ),
+        DataKind(
             "ranges",
             r"(?:NVTX or record_function )?ranges",
             ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.trace import critical_path_events as critical_path
 from analyze.trace.counters import changes, counter_tracks
-from analyze.trace.tracks import ALLOCATOR, Tracks
+from analyze.trace.tracks import ALLOCATOR, Tracks, overflow_lanes
 
 if TYPE_CHECKING:
     from analyze.query.engine import Engine
@@ -42,7 +42,7 @@ class Scope(NamedTuple):
 
 
 def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield kinds of events with their JSON, in the order of the file: events, flows, counters, overlay, names.
+    """Yield kinds of events with their JSON, in the order of the file; those of the compiler come late.
 
     Names come last: only processes and threads with events get one.
     """
@@ -51,6 +51,7 @@ def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tu
     yield "flows", _flows(scope)
     if with_counters:
         yield "counters", _counters(scope)
+    yield "events", _compiler(scope)
     if with_path:
         yield "overlay", _critical_path(scope)
     yield "names", _names(scope)
@@ -270,6 +271,24 @@ def _critical_path(scope: Scope) -> Iterator[str]:
                 f'{{{ph},"cat":"critical_path","name":"critical path","id":{number},"pid":{pid},'
                 f'"tid":{numbers[p.track]},"ts":{_us(p.start_ns - scope.base_ns)}}}'
             )
+
+
+def _compiler(scope: Scope) -> Iterator[str]:
+    """Yield the phases of torch.compile by its log, on a track for each rank."""
+    sql = (
+        "SELECT rank, start_ns, dur_ns, name, compile_id FROM compile_phases"
+        f" WHERE dur_ns IS NOT NULL AND {scope.overlapping()} ORDER BY rank, start_ns, dur_ns DESC, name"
+    )
+    rows = list(scope.rows(sql))
+    lanes = overflow_lanes((rank, 0, start, dur) for rank, start, dur, _, _ in rows)
+    used = sorted({(rank, lanes.get((rank, 0, start, dur), 0)) for rank, start, dur, _, _ in rows})
+    if not used:
+        return
+    process = scope.tracks.add("torch.compile", [f"rank {rank}{' overlap' * (lane > 0)}" for rank, lane in used])
+    threads = {place: number for place, (number, _) in zip(used, process.threads, strict=True)}
+    for rank, start, dur, name, compile_id in rows:
+        where = process.pid, threads[rank, lanes.get((rank, 0, start, dur), 0)]
+        yield _complete(scope, "torch_compile", name, where, start, dur, _args(compile_id=_maybe(compile_id)))
 
 
 def _counters(scope: Scope) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Compiled DDP on two ranks. A print breaks the graph; in one step, rank 1 has a smaller batch and compiles anew.
 
-Recorded with `collect run --steps 3 --gpu-steps 0 --warmup 3 -- torchrun --nproc-per-node 2 recompile_ddp.py` into
+Recorded with `collect run --steps 4 --gpu-steps 0 --warmup 3 -- torchrun --nproc-per-node 2 recompile_ddp.py` into
 sample_traces/recompile-ddp.
 """
 
@@ -9,8 +9,8 @@ import os
 import torch
 import torch.distributed as dist
 
-ODD_STEP = 7
-"""The second recorded step: after 3 warm-up steps and 3 undisturbed ones."""
+ODD_STEP = 8
+"""The second recorded step: after 3 warm-up steps and 4 undisturbed ones."""
 cuda = torch.cuda.is_available()
 rank = int(os.environ["RANK"])
 if cuda:

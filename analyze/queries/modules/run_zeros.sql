@@ -25,5 +25,13 @@ _recorded AS (
 )
 FROM _recorded
 UNION ALL
--- The history of a memory snapshot begins long before a recording.
-SELECT run_id, min(start_ns) FROM allocator_events ANTI JOIN _recorded USING (run_id) GROUP BY run_id;
+-- The history of a memory snapshot, and a log of torch.compile, begin long before a recording.
+SELECT run_id, min(start_ns)
+FROM (
+    SELECT run_id, start_ns FROM allocator_events
+    UNION ALL
+    SELECT run_id, start_ns FROM compilations
+    UNION ALL
+    SELECT run_id, start_ns FROM compile_phases
+) ANTI JOIN _recorded USING (run_id)
+GROUP BY run_id;

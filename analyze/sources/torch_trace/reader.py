@@ -277,7 +277,8 @@ class _Log:
                 "compile_id": row["compile_id"],
                 "attempt": row["attempt"],
                 "at_ns": self._now,
-                "reason": _EXPLAINED.split(reason, maxsplit=1)[0].strip() or None,
+                # The first of two paragraphs says which bytecode.
+                "reason": _EXPLAINED.split(reason, maxsplit=1)[0].strip().rpartition("\n\n")[2] or None,
                 "explanation": next((said.strip() for kind, said in listed if kind == "Explanation"), None),
                 "hint": next((said.strip() for kind, said in listed if kind == "Hint"), None),
                 "file": file,
@@ -393,12 +394,20 @@ def _time(metrics: Mapping[str, Any], microseconds: str, seconds: str) -> int | 
     return found if found is not None else _scaled(metrics.get(seconds), 1_000_000_000)
 
 
+def _first(*values: int | None) -> int | None:
+    return next((value for value in values if value is not None), None)
+
+
 def _metric_columns(metrics: Mapping[str, Any]) -> Row:
     restarts = metrics.get("restart_reasons")
     reasons = [said for reason in restarts if (said := text(reason))] if isinstance(restarts, list) else []
     return {
         "start_ns": _time(metrics, "start_time_us", "start_time"),
-        "dur_ns": _time(metrics, "duration_us", "entire_frame_compile_time_s"),
+        "dur_ns": _first(
+            _time(metrics, "duration_us", "entire_frame_compile_time_s"),
+            # Of a compilation that failed.
+            _time(metrics, "dynamo_cumulative_compile_time_us", ""),
+        ),
         "backend_ns": _time(metrics, "aot_autograd_cumulative_compile_time_us", "backend_compile_time_s"),
         "inductor_ns": _time(metrics, "inductor_cumulative_compile_time_us", "inductor_compile_time_s"),
         "codegen_ns": _time(metrics, "inductor_code_gen_cumulative_compile_time_us", "code_gen_time_s"),
