@@ -184,6 +184,30 @@ EVENT_TABLES = (
 
 METRIC_TABLES = (
     declare_table(
+        "os_calls",
+        "a call of the operating system's library, as Nsight Systems traces it (osrt)",
+        *CPU,
+        ("name", "string", "", "function: read, pthread_mutex_lock, poll ..."),
+        *INTERVAL,
+    ),
+    declare_table(
+        "thread_switches",
+        "a context switch of a CPU thread",
+        *CPU,
+        ("start_ns", "int64", "ns", "when"),
+        ("cpu", "int32", "", "core"),
+        ("is_in", "bool", "", "whether the thread begins to run on the core, or leaves it"),
+    ),
+    declare_table(
+        "cpu_samples",
+        "a sample of the call stack of a CPU thread",
+        *CPU,
+        ("start_ns", "int64", "ns", "when"),
+        ("cpu", "int32", "", "core"),
+        ("function", "string", "", "innermost function; [LIBRARY] where its symbol is unknown"),
+        ("stack", "string", "", "functions, outermost first, separated by ` > `"),
+    ),
+    declare_table(
         "memory_events",
         "an allocator event",
         ("pid", "int64", "", "process"),

@@ -117,7 +117,7 @@ def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
     path = report(tmp_path / "mpi.sqlite", [(1, 0, 100, 200)], more=more)
     said = (
         "mpi.sqlite: recorded and not read: FUTURE_EVENTS (1 row), GPU metrics (GPU_METRICS: 1,200 rows), "
-        "MPI calls (MPI_P2P_EVENTS: 2 rows), OS runtime calls (OSRT_API: 1 row)"
+        "MPI calls (MPI_P2P_EVENTS: 2 rows)"
     )
     assert sql(path, "SELECT warnings FROM runs") == [{"warnings": said}]
     assert said in run_cli("ingest", path, "--store", tmp_path / "store").stderr
@@ -131,7 +131,7 @@ def test_tables_that_are_not_read_in_folders(tmp_path: Path) -> None:
     one = pa.table({"start": [1, 2], "end": [3, 4]})
     meta = pa.table({"name": pa.array([], pa.string()), "value": pa.array([], pa.string())})
     strings = pa.table({"id": [1], "value": ["x"]})
-    for name, table in (("META_DATA_EXPORT", meta), ("StringIds", strings), ("OSRT_API", one)):
+    for name, table in (("META_DATA_EXPORT", meta), ("StringIds", strings), ("MPI_OTHER_EVENTS", one)):
         (tmp_path / "p").mkdir(exist_ok=True)
         (tmp_path / "a").mkdir(exist_ok=True)
         pq.write_table(table, tmp_path / "p" / f"{name}.parquet")
@@ -140,7 +140,7 @@ def test_tables_that_are_not_read_in_folders(tmp_path: Path) -> None:
     for path in (tmp_path / "p" / "META_DATA_EXPORT.parquet", tmp_path / "a" / "META_DATA_EXPORT.arrow"):
         found = FileReport()
         assert list(read(path, found)) == []
-        assert found.warnings == [f"{path.name}: recorded and not read: OS runtime calls (OSRT_API: 2 rows)"]
+        assert found.warnings == [f"{path.name}: recorded and not read: MPI calls (MPI_OTHER_EVENTS: 2 rows)"]
 
 
 def test_unknown_table_names_are_escaped_in_warnings(tmp_path: Path) -> None:
@@ -182,3 +182,25 @@ def test_pages_of_managed_memory_are_not_advised_to_be_pinned(tmp_path: Path) ->
     assert advice["managed-memory"]["evidence"] == "4 page migrations (10.0 MiB), 2.300 ms in total"
     assert "cudaMemPrefetchAsync" in advice["managed-memory"]["try"]
     assert not any("pinned" in a["try"] or "pin_memory" in a["try"] for a in advice.values())
+
+
+def test_what_threads_did_is_read(tmp_path: Path) -> None:
+    """Rows of the rank's process; the stack of a sample is joined, a symbol that is an address is its library."""
+    here, elsewhere = thread(1, 5), thread(2, 2)
+    more = {
+        "StringIds": ("id value", [(10, "sem_wait"), (11, "0x7f00"), (12, "/lib/libc.so.6"), (13, "main")]),
+        "OSRT_API": ("start end globalTid nameId", [(10, 30, here, 10), (50, 40, here, 10), (1, 2, elsewhere, 10)]),
+        "SCHED_EVENTS": ("start cpu isSchedIn globalTid", [(10, 3, 0, here), (30, 2, 1, here), (None, 2, 0, here)]),
+        "COMPOSITE_EVENTS": ("id start cpu globalTid", [(1, 60, 2, here), (9, 70, 2, here)]),
+        "SAMPLING_CALLCHAINS": ("id symbol module stackDepth", [(1, 11, 12, 0), (1, 13, 12, 1)]),
+    }
+    path = report(tmp_path / "threads.sqlite", [(1, 0, 100, 200)], more=more)
+    calls = sql(path, "SELECT tid, name, start_ns, dur_ns FROM os_calls")
+    assert calls == [{"tid": 5, "name": "sem_wait", "start_ns": 10, "dur_ns": 20}]
+    switches = sql(path, "SELECT tid, cpu, start_ns, is_in FROM thread_switches ORDER BY start_ns")
+    assert [tuple(r.values()) for r in switches] == [(5, 3, 10, False), (5, 2, 30, True)]
+    samples = sql(path, "SELECT start_ns, function, stack FROM cpu_samples ORDER BY start_ns")
+    assert [tuple(r.values()) for r in samples] == [(60, "[libc.so.6]", "main > [libc.so.6]"), (70, None, None)]
+    [run] = sql(path, "SELECT warnings FROM runs")
+    for said in ("1 os call with an end before", "1 thread switche without a start", "1 host event of 1 process"):
+        assert said in run["warnings"], run["warnings"]

@@ -28,6 +28,7 @@ from analyze.sources.nsys.open_export import Tables, open_tables, rows
 from analyze.sources.nsys.problems import problems_of
 from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
+from analyze.sources.nsys.thread_states import thread_tables
 from analyze.sources.rank_hint import RankHint
 
 _JOB_VARIABLES = (
@@ -49,18 +50,19 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     with open_tables(path) as tables:
         names = Names(tables)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
+        threads = {e: rows_by_process(tables, e) for e in thread_tables(tables) if tables.columns(e.source)}
         capture = Capture(tables)
-        processes = ranks_of(tables, work, capture)
+        processes = ranks_of(tables, work if any(work.values()) else threads, capture)
         owners = Owners(*processes)
         skipped = Skipped()
-        for event in work:
+        for event in (*work, *threads):
             for rank, batch in event_batches(tables, event, names, owners, skipped):
                 yield event.table, rank, batch
         for rank, batch in memory_batches(tables, names, owners, skipped):
             yield "memory_events", rank, batch
         report.info = _run_columns(tables, work, capture, processes)
         report.lost = skipped.total
-        problems = list(problems_of(tables, work, processes, skipped))
+        problems = list(problems_of(tables, work | threads, processes, skipped))
         if problems:
             report.warnings.append(f"{path.name}: {'; '.join(problems)}")
 

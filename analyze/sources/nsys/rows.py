@@ -49,18 +49,20 @@ def pids(ids: pa.Array) -> pa.Array:
     return pc.bit_wise_and(pc.shift_right(ids, 24), _THREAD_BITS)
 
 
-def _tids(ids: pa.Array) -> pa.Array:
+def tids(ids: pa.Array) -> pa.Array:
+    """Return the system's thread ids of global ids."""
     return pc.bit_wise_and(ids, _THREAD_BITS)
 
 
-def _times(batch: Columns) -> Built:
+def times(batch: Columns) -> Built:
+    """Return start and length."""
     return {"start_ns": batch["start"], "dur_ns": _size(pc.subtract(batch["end"], batch["start"]))}
 
 
 def _gpu(batch: Columns) -> Built:
     # The upper half of graphNodeId is the graph; exports since 2024 also have graphId.
     graph = pc.coalesce(batch["graphId"], pc.shift_right(batch["graphNodeId"], 32))
-    return _times(batch) | {
+    return times(batch) | {
         "pid": pids(batch["globalPid"]),
         "device": batch["deviceId"],
         "stream": batch["streamId"],
@@ -102,9 +104,9 @@ def _memsets(batch: Columns, names: Names, process: int) -> Built:
 def _calls(batch: Columns, names: Names, process: int) -> Built:
     called = names.lookup(batch["nameId"]).fill_null("(unknown)").dictionary_encode()
     distinct = called.dictionary.to_pylist()
-    return _times(batch) | {
+    return times(batch) | {
         "pid": pids(batch["globalTid"]),
-        "tid": _tids(batch["globalTid"]),
+        "tid": tids(batch["globalTid"]),
         "name": pa.array([_VERSION_SUFFIX.sub("", n) for n in distinct], pa.string()).take(called.indices),
         "api": pa.array([_api(n) for n in distinct], pa.string()).take(called.indices),
         "correlation_id": batch["correlationId"],
@@ -116,7 +118,7 @@ def _api(name: str) -> str:
 
 
 def _synchronisations(batch: Columns, names: Names, process: int) -> Built:
-    return _times(batch) | {
+    return times(batch) | {
         "pid": pids(batch["globalPid"]),
         "name": mapped(batch["syncType"], _SYNC_NAMES).fill_null("Unknown Sync"),
         "api": "sync",
@@ -125,14 +127,14 @@ def _synchronisations(batch: Columns, names: Names, process: int) -> Built:
 
 
 def _ranges(batch: Columns, names: Names, process: int) -> Built:
-    return _times(batch) | {
+    return times(batch) | {
         "origin": "nvtx",
         "domain": names.domains(process, batch["domainId"]),
         "style": mapped(batch["eventType"], NVTX_STYLES),
         "name": _names(names.text(batch)),
         "pid": pids(batch["globalTid"]),
-        "tid": _tids(batch["globalTid"]),
-        "end_tid": _tids(batch["endGlobalTid"]),
+        "tid": tids(batch["globalTid"]),
+        "end_tid": tids(batch["endGlobalTid"]),
     }
 
 
@@ -287,7 +289,8 @@ def event_batches(
     Rows without a valid start and end are counted in `skipped`. Raises InputError for an unknown layout.
     """
     have = tables.columns(event.source)
-    for column in ("start", "end"):
+    has_end = "end" in event.columns
+    for column in ("start", "end") if has_end else ("start",):
         if have and column not in have:
             raise InputError(f"{tables.path}: {event.source} has no column {column!r}: unknown layout")
     for batch in tables.batches(event.source, event.columns):
@@ -295,13 +298,14 @@ def event_batches(
             batch = skipped.choose(event.table, batch, pc.is_valid(batch["eventType"]), "without a kind")
             batch = filtered(batch, event.chosen(batch))
         batch = skipped.choose(event.table, batch, pc.is_valid(batch["start"]), "without a start")
-        batch = skipped.choose(event.table, batch, pc.is_valid(batch["end"]), "without an end")
-        # An overflowing length is negative.
-        forward = pc.and_(
-            pc.greater_equal(batch["end"], batch["start"]),
-            pc.greater_equal(pc.subtract(batch["end"], batch["start"]), 0),
-        )
-        batch = skipped.choose(event.table, batch, forward, "with an end before the start")
+        if has_end:
+            batch = skipped.choose(event.table, batch, pc.is_valid(batch["end"]), "without an end")
+            # An overflowing length is negative.
+            forward = pc.and_(
+                pc.greater_equal(batch["end"], batch["start"]),
+                pc.greater_equal(pc.subtract(batch["end"], batch["start"]), 0),
+            )
+            batch = skipped.choose(event.table, batch, forward, "with an end before the start")
         for process, own in _by_process(batch, event.owner):
             if process in owners.ranks:
                 built = owners.own(process, event.build(own, names, process))

@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import EVENT_TABLES
+from analyze.sources.nsys.thread_states import SOURCES, STACKS
 
 _TIMES = ("start", "timestamp", "rawTimestamp")
 """Columns of times; a table of events has one of them."""
@@ -17,18 +18,21 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
 _SHOWN = 16
 """Most tables that are named."""
 
-_READ = {event.source for event in EVENT_TABLES} | {
-    "CUDA_GPU_MEMORY_USAGE_EVENTS",
-    "DIAGNOSTIC_EVENT",
-    "PROFILER_OVERHEAD",  # of the profiler itself
-    "TARGET_INFO_SESSION_START_TIME",
-}
+_READ = (
+    {event.source for event in EVENT_TABLES}
+    | {*SOURCES, STACKS}
+    | {
+        "CUDA_GPU_MEMORY_USAGE_EVENTS",
+        "DIAGNOSTIC_EVENT",
+        "PROFILER_OVERHEAD",  # of the profiler itself
+        "TARGET_INFO_SESSION_START_TIME",
+    }
+)
 
 _KINDS: Mapping[str, str] = {
     "CUDA_UM_GPU_PAGE_FAULT": "GPU page faults of managed memory",
     "CUDA_UM_CPU_PAGE_FAULT": "CPU page faults of managed memory",
     "MPI_": "MPI calls",
-    "OSRT_": "OS runtime calls",
     "GPU_METRICS": "GPU metrics",
     "NIC_": "NIC metrics",
     "IB_": "InfiniBand metrics",
@@ -36,9 +40,6 @@ _KINDS: Mapping[str, str] = {
     "UCX_": "UCX calls",
     "SHMEM_": "OpenSHMEM calls",
     "NVSHMEM_": "NVSHMEM calls",
-    "SCHED_": "context switches of threads",
-    "COMPOSITE_": "CPU samples",
-    "SAMPLING_": "CPU samples",
     "CUDNN_": "cuDNN calls",
     "CUBLAS_": "cuBLAS calls",
     "OPENACC_": "OpenACC",
