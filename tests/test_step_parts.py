@@ -25,7 +25,7 @@ def test_step_by_hand(tmp_path: Path) -> None:
     assert sum(r["step_pct"] for r in found) == pytest.approx(100)
 
 
-@pytest.mark.parametrize("group", ["family", "kernel", "op", "phase"])
+@pytest.mark.parametrize("group", ["family", "kernel", "op", "module", "phase"])
 def test_parts_add_up_to_the_steps_of_breakdown(group: str) -> None:
     sample = SAMPLES / "late-ddp"
     steps = ask(sample, "breakdown", params={"window": "step"})

@@ -15,13 +15,14 @@ import pytest
 from commands import complaints, run_cli
 from scipy import stats
 from support import ROOT
-from traces import kernel, op, step, write_run, write_trace
+from traces import event, kernel, launched, op, step, write_run, write_trace
 
 import analyze
 from analyze.errors import InputError
 from analyze.verdict.sides import Step
 from analyze.verdict.step_checks import step_notes, trend, two_kinds, unlike_rank, warm_up
 
+REST = "(step_time less the recorded step)"
 GPU = [{"index": 0, "name": "NVIDIA H100", "compute_capability": "9.0"}]
 LOGS = (-0.003, 0.0, 0.003)
 """Logarithms of the runs of a side; their standard deviation is 0.003."""
@@ -163,6 +164,23 @@ def test_parts_explain_the_change_of_the_step(runs: dict[str, analyze.Traces]) -
     # The mean recorded step, of 1000 and 900 us, has 40 us of gemm in A and 3 % more in B.
     assert parts["gemm"]["change_ns"] == pytest.approx(1200, rel=0.01) and parts["gemm"]["verdict"] == "slower"
     assert sum(r["a_ns"] for r in found if not r["part"].startswith("(step")) == pytest.approx(950_000)
+
+
+def test_compiled_code_is_aligned_by_the_modules_of_both_sides(tmp_path: Path) -> None:
+    def trace(name: str, events: list[dict[str, Any]]) -> Path:
+        whole = event("python_function", "nn.Module: Model_0", 0, 60)
+        phase = event("user_annotation", "forward", 0, 60)
+        return write_trace(tmp_path / name / "t.json", [step(1, 0, 100), phase, whole, *events])
+
+    # Eager: two modules inside, 10 and 20 us of work. Compiled: no call of an inner module, 12 us. Both: 5 us after it.
+    inner = [event("python_function", f"nn.Module: Linear_{n}", 5 + 20 * n, 15) for n in range(2)]
+    mm = [op("aten::addmm", 6, 5, 1), *launched(7, 1, 20, 10), op("aten::addmm", 26, 5, 2), *launched(27, 2, 40, 20)]
+    fused = [op("CompiledFxGraph", 6, 5, 1), *launched(7, 1, 20, 12, "triton")]
+    after = [op("other", 70, 5, 3), *launched(71, 3, 80, 5)]
+    compared = analyze.compare(trace("eager", inner + mm + after), trace("compiled", fused + after), level="step")
+    found = {r["part"]: r["change_ns"] for r in compared.answer.dicts()}
+    assert found == {"Model_0, forward": -18_000, "(idle)": 18_000, "(no module), (outside)": 0, REST: 0}
+    assert "parts of the step of a GPU, by module (step-parts): hidden is work behind other work" in compared.notes
 
 
 def test_parts_of_a_program_without_a_gpu(tmp_path: Path) -> None:

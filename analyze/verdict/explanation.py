@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from analyze.errors import InputError
 from analyze.query.query_files import find
 from analyze.verdict.sides import STEP_TIME, Side, Sides
 
-GROUPS = ("op", "phase", "family")
+GROUPS = ("op", "module", "phase", "family")
 """What parts are named by: the first by which both sides have names in common."""
 COMMON_PCT = 50.0
 """Share of the work of both sides that must have names in common."""
@@ -48,7 +49,14 @@ def explanation(sides: Sides) -> Explanation:
     a, b = (side.preferring("step-parts") for side in sides)
     if all("gpu_work" in side.engine.tables for side in (a, b)):
         for group in GROUPS:
-            found = [_of_gpu(side, group) for side in (a, b)]
+            params = {"group": group}
+            if group == "module":
+                # Compiled code has no calls of inner modules: work counts for the innermost that both sides call.
+                common = _modules(sides.a) & _modules(sides.b)
+                if not common:
+                    continue
+                params["modules"] = f"^({'|'.join(map(re.escape, sorted(common)))})$"
+            found = [_of_gpu(side, params) for side in (a, b)]
             if group == GROUPS[-1] or _common_pct(*found) >= COMMON_PCT:
                 break
         notes = [f"parts of the step of a GPU, by {group} (step-parts): hidden is work behind other work"]
@@ -79,9 +87,22 @@ def part_changes(sides: Sides, found: Explanation) -> list[PartChange]:
     return [*rows, PartChange(NOT_RECORDED, rest[0], rest[1], 0, 0)]
 
 
-def _of_gpu(side: Side, group: str) -> dict[str, Parts]:
-    rows = side.by_run.query(find("step-parts"), {"group": group}).dicts()
-    return _by_run(side, [(r["run_id"], r[group], r["exposed_ns"], r["hidden_ns"]) for r in rows])
+def _of_gpu(side: Side, params: dict[str, str]) -> dict[str, Parts]:
+    rows = side.by_run.query(find("step-parts"), params).dicts()
+    return _by_run(side, [(r["run_id"], r[params["group"]], r["exposed_ns"], r["hidden_ns"]) for r in rows])
+
+
+def _modules(side: Side) -> set[str]:
+    """The names of the modules that every run of a side calls."""
+    rows = side.all_passes.rows(
+        "SELECT DISTINCT coalesce(workload_id, run_id::VARCHAR), substr(name, 12) FROM ranges"
+        " JOIN (SELECT run_id, workload_id FROM runs) USING (run_id)"
+        " WHERE origin = 'python_function' AND starts_with(name, 'nn.Module: ')"
+    )
+    of_runs: dict[str, set[str]] = {run: set() for run in side.runs}
+    for run, name in rows:
+        of_runs[run].add(name)
+    return set.intersection(*of_runs.values())
 
 
 def _of_cpu(side: Side) -> dict[str, Parts]:

@@ -4,29 +4,54 @@
 -- or memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work
 -- that runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are
 -- means over the steps of all GPUs.
--- @param group family|kernel|op|phase = family   What a row is: a kernel family, kernel, operator or phase; copies and
---                                 idle time are rows of their own.
--- @column {group} text            Family, kernel, operator or phase; (idle); copies of family and kernel by kind.
+-- @param group family|kernel|op|module|phase = family   What a row is: a kernel family, kernel, operator, nn.Module with
+--                                 phase, or phase; copies and idle time are rows of their own.
+-- @param modules regex = .        With group=module, work counts for the innermost nn.Module around its launch (of the
+--                                 backward pass: around the forward operator) whose name matches.
+-- @column {group} text            Family, kernel, operator, module or phase; (idle); copies of family and kernel by kind.
 -- @column exposed_ns ns           Time of a step that counts for it.
 -- @column hidden_ns ns            Its work that runs while the time counts for other work.
 -- @column step_pct %              exposed_ns, share of the step.
 -- @order exposed_ns DESC, {group}
--- @use arithmetic, gpu_timeline, intervals
+-- @use arithmetic, gpu_timeline, intervals, work_places
 -- @needs work on GPUs, training steps (ProfilerStep# or NVTX ranges named step)
 -- @pass gpu
 -- @disturbed idle time
 -- @plot bars y={group} x=exposed_ns,hidden_ns top=40
-WITH work AS (
+WITH matching_modules AS (
+    SELECT * FROM module_calls WHERE '{group}' = 'module' AND regexp_matches(name, $modules)
+),
+innermost AS (
+    SELECT * FROM intervals_innermost('matching_modules')
+),
+points AS (
+    SELECT
+        t.track, f.place_ns AS at_ns, f.run_id, f.rank, f.device, f.start_ns, f.dur_ns, f.kind, f.name, f.op_name,
+        f.phase
+    FROM forward_work f
+    JOIN work_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
+    WHERE '{group}' = 'module'
+),
+placed AS (
+    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, NULL AS module
+    FROM gpu_work
+    WHERE '{group}' <> 'module'
+    UNION ALL
+    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, inside.name
+    FROM points_in_intervals('points', 'innermost')
+),
+work AS (
     SELECT
         t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns,
         CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END AS level,
         CASE '{group}'
             WHEN 'op' THEN coalesce(w.op_name, '(no operator)')
+            WHEN 'module' THEN coalesce(module, '(no module)') || ', ' || coalesce(w.phase, '(outside)')
             WHEN 'phase' THEN coalesce(w.phase, '(outside)')
             WHEN 'kernel' THEN w.name
             ELSE coalesce(n.family, w.kind)
         END AS part
-    FROM gpu_work w
+    FROM placed w
     JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
     WHERE w.dur_ns > 0
