@@ -183,11 +183,13 @@ def test_answers_as_files(server: Server) -> None:
 
 def test_comparison_page(server: Server) -> None:
     page = server.ask(f"/compare?a={ONE}&b={DDP}").text
-    assert "A: 32; B: 16" in words(page) and len(sources(page)) == 7
+    assert "A: 32; B: 16" in words(page) and len(sources(page)) == 8
     figures = words(server.ask(sources(page)[0]).text)
     # The numbers of `summary` of both; 27.171 / 14.886 ms.
     assert "step time 14.9 ms 27.2 ms +82.5 % cannot tell" in figures
-    family = server.ask(sources(page)[1]).text
+    sent = server.ask(f"/timeline?a={ONE}&b={DDP}").text
+    assert {lane["run"] for lane in json.loads(sent)["lanes"]} == {"A", "B"}
+    family = server.ask(sources(page)[2]).text
     change = {r["name"]: r["change_ns"] for r in analyze.compare(
         SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-ddp2", level="family"
     ).answer.dicts()}  # fmt: skip

@@ -20,7 +20,8 @@ from traces import event, kernel, launch, op, step, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
-from analyze.report.timeline import MOST, Timeline
+from analyze.report.timeline import MOST, Moment, Timeline
+from analyze.report.timelines import Timelines
 
 assert browser and pages  # fixtures
 
@@ -28,6 +29,11 @@ assert browser and pages  # fixtures
 def timeline(path: Path) -> Timeline:
     engine = Engine(opened(path).stores)
     return Timeline(engine, engine.run_ids[0])
+
+
+def timelines(*paths: Path) -> Timelines:
+    """The timelines of some runs, called A, B."""
+    return Timelines([(label, timeline(path)) for label, path in zip("AB", paths, strict=False)])
 
 
 def drawn(data: dict[str, Any]) -> list[tuple[str, int, str, int, int]]:
@@ -112,8 +118,7 @@ def test_windows_of_a_long_recording_have_few_rectangles(tmp_path: Path) -> None
     ]
     one = many.window(1_004_000, 1_004_001)
     assert {name for _, _, name, *_ in drawn(one)} == {"gemm", "op2", "ProfilerStep*"}
-    file = many.in_file()
-    assert rectangles(file) <= MOST
+    assert rectangles(Timelines([("", many)]).in_file()) <= MOST
 
 
 def test_a_report_has_the_steps_around_a_moment(tmp_path: Path) -> None:
@@ -121,11 +126,70 @@ def test_a_report_has_the_steps_around_a_moment(tmp_path: Path) -> None:
     ops = [op(f"op{i % 7}", 45 * i, 40, i + 1) for i in range(20_000)]
     # A kernel of the sixth step ends 7 ms after it.
     late = [launch(590_000, 7), kernel("late", 606_000, 1_000, correlation=7)]
-    data = timeline(write_trace(tmp_path / "a.json", [*steps, *ops, *late])).in_file(550_000_000)
+    of_a = timelines(write_trace(tmp_path / "a.json", [*steps, *ops, *late]))
+    data = of_a.in_file(Moment(0, 550_000_000, 1))
     assert (data["from"], data["to"]) == (400_000_000, 607_000_000)
     # An operator begins every 45 us.
     operators = sum(name.startswith("op") for _, _, name, *_ in drawn(data))
     assert data["cell"] == 0 and operators == 207_000 // 45
+
+
+def test_first_steps_of_two_runs_start_together(tmp_path: Path) -> None:
+    """The first step is 50 us after the first event of A, and 300 us after that of B."""
+    a = write_trace(tmp_path / "a.json", [op("load", 100, 20, 1), step(1, 150, 50), kernel("gemm", 160, 10)])
+    b = write_trace(
+        tmp_path / "b.json",
+        [
+            op("load", 0, 20, 1),
+            step(1, 300, 90),
+            kernel("gemm", 320, 10),
+            kernel("gemm", 340, 5),
+            kernel("mul", 370, 5),
+        ],
+    )
+    both = timelines(a, b)
+    data = both.window()
+    assert [(lane["run"], lane["label"], lane["shift"]) for lane in data["lanes"]] == [
+        ("A", "GPU 0", 0), ("A", "stream 7", 0), ("A", "thread 1 (main)", 0),
+        ("B", "GPU 0", -250_000), ("B", "stream 7", -250_000), ("B", "thread 1 (main)", -250_000),
+    ]  # fmt: skip
+    assert data["span"] == (-250_000, 140_000)
+    steps = [(number, start, dur, run) for number, start, dur, _, run in data["steps"]]
+    assert steps == [(1, 50_000, 50_000, "A"), (1, 50_000, 90_000, "B")]
+    assert [(name, start) for lane, _, name, start, _ in drawn(data) if lane == "stream 7"] == [
+        ("gemm", 60_000), ("gemm", 70_000), ("gemm", 90_000), ("mul", 120_000)
+    ]  # fmt: skip
+    # The longest gap of B, from 345 to 370 us.
+    assert (3, 95_000, 25_000) in data["gaps"]
+    # Hits are those of A, then of B, on the clock of their run; so is a moment.
+    assert [(hit["lane"], hit["start"], hit["hits"]) for hit in (both.find("gemm", n) for n in (1, 2, 3))] == [
+        (1, 60_000, 3), (4, 320_000, 3), (4, 340_000, 3)
+    ]  # fmt: skip
+    of_b = both.runs[1][1]
+    assert both.moment(of_b, 0, 0, 320_000, 330_000) == Moment(3, 320_000, 10_000)
+    assert both.moment(of_b, 0, None, 0, 20_000) == Moment(5, 0, 20_000)
+    assert both.moment("another run", 0, 0, 0, 1) is None
+
+
+def test_ranks_of_two_runs_are_near_each_other(tmp_path: Path) -> None:
+    runs = [write_ranks(tmp_path / name, [kernel("gemm", 0, 5)], [kernel("gemm", 0, 5)]) for name in "ab"]
+    found = [(lane["rank"], lane["run"]) for lane in timelines(*runs).window()["lanes"] if lane["kind"] == "gpu"]
+    assert found == [(0, "A"), (0, "B"), (1, "A"), (1, "B")]
+
+
+def test_steps_in_a_file_start_together(tmp_path: Path) -> None:
+    """Of runs with more events than a page can hold, the same steps are shown: the last of four, and the one before."""
+
+    def run(name: str, length: int) -> Path:
+        steps = [step(n, length * n, length) for n in range(4)]
+        return write_trace(tmp_path / name, [*steps, *(op("op", 40 * i, 20, i + 1) for i in range(length // 10))])
+
+    data = timelines(run("a.json", 100_000), run("b.json", 150_000)).in_file(Moment(0, 350_000_000, 1))
+    shown = [s for s in data["steps"] if data["from"] <= s[1] < data["to"]]
+    assert [(number, start, run) for number, start, _, _, run in shown] == [
+        (2, 200_000_000, "A"), (3, 300_000_000, "A"), (2, 200_000_000, "B"), (3, 350_000_000, "B")
+    ]  # fmt: skip
+    assert data["to"] == 500_000_000 and rectangles(data) <= MOST
 
 
 def test_find_counts_and_orders_hits(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from analyze.report.first_screen import Tile, quality, tiles
 from analyze.report.html_table import table
 from analyze.report.page import Links, Page, PageFinding, Part, Section, command_line
 from analyze.report.timeline import COLORS, LINKED, Moment, PageTimeline, Timeline
+from analyze.report.timelines import Timelines
 from analyze.shell import command
 from analyze.store.store import Store
 from analyze.summary import measures
@@ -46,6 +47,9 @@ _FACTS = (
     ("recorded by", "profiler"), ("host", "host"), ("started", "start_time"),
 )  # fmt: skip
 """Facts of a run: label and column of runs."""
+
+_BLOCKS = {"GPU only": "gpu", "full": "full"}
+"""Values of --block, by label."""
 
 
 class Report:
@@ -261,32 +265,32 @@ class Report:
         return findings, "" if findings else "no finding could save 1 % of the time or more"
 
     def _moment(self, advice: Advice) -> Moment | None:
-        """Return the longest stretch of a finding in the timeline. A GPU-only block has its own time."""
-        if self.timeline is None or advice.run_id != self.timed[0]["run_id"]:
+        """Return the longest stretch of a finding in the timeline."""
+        if self.timelines is None:
             return None
-        return self.timeline.moment(advice.rank, advice.device, advice.start_ns, advice.end_ns)
+        return self.timelines.moment(advice.run_id, advice.rank, advice.device, advice.start_ns, advice.end_ns)
 
     @cached_property
-    def timeline(self) -> Timeline | None:
-        """The timeline of the one run that was timed."""
-        timeline = Timeline(self.engine, self.timed[0]["run_id"]) if len(self.timed) == 1 else None
-        return timeline or None
+    def timelines(self) -> Timelines | None:
+        """The timeline of the one run that was timed, below that of its GPU-only block."""
+        if len(self.timed) != 1:
+            return None
+        full = Timeline(self.engine, self.timed[0]["run_id"])
+        if (timing := self.engine.of_gpu_blocks) and len(others := set(timing.run_ids) - {full.run_id}) == 1:
+            return Timelines([("GPU only", Timeline(timing, others.pop())), ("full", full)])
+        return Timelines([("", full)]) or None
 
     def page_timeline(self, findings: Sequence[PageFinding] = (), source: str = "") -> PageTimeline | None:
         """Return the timeline of a page: with its events, or with the address that it requests them from.
 
         Of a long run, a page has the steps of the first finding.
         """
-        if self.timeline is None:
+        if self.timelines is None:
             return None
-        command = self.command("timeline", {}, self.selection)
-        given: dict[str, Any] = {"colors": COLORS}
-        if source:
-            link = self.links.query("timeline", {}) if self.links else ""
-            return PageTimeline(given | {"source": source}, command, link)
-        events = self.timeline.in_file(next((f.moment.start for f in findings if f.moment), None))
-        commands = {name: self.command(name, {}, self.selection) for name in LINKED}
-        return PageTimeline(given | {"events": events, "commands": commands}, command)
+        events = self.timelines.in_file(next((f.moment for f in findings if f.moment), None)) if not source else None
+        sides = [(label, self, run_id) for label, run_id in self.timelines.runs]
+        about = "The GPU-only block above the full one; their first steps start together." if len(sides) > 1 else ""
+        return page_timeline(sides, about, source, events)
 
     def _place(self, declaration: Mapping[str, Any]) -> str:
         """Return the sentence about the location of a finding; empty if unknown."""
@@ -361,6 +365,22 @@ class Report:
         named = " ".join(str(w) for w in what if w) or str(run["run_id"])
         gpus = f"{run['gpus']} x " if (run["gpus"] or 1) > 1 else ""
         return cut(f"{named} on {gpus}{run['gpu_name']}" if run["gpu_name"] else named, 120)
+
+
+def page_timeline(
+    sides: Sequence[tuple[str, Report, str]], about: str, source: str, events: Mapping[str, Any] | None
+) -> PageTimeline:
+    """Return the timeline of a page. `sides`: labels of its runs, each with its report and, if not alone, its id."""
+    commands: dict[str, dict[str, str]] = {}
+    links, tables = {}, []
+    for label, report, run_id in sides:
+        selection = replace(report.selection, block=_BLOCKS.get(label, report.selection.block))
+        commands[label] = {name: report.command(name, {}, selection) for name in (*LINKED, "timeline")}
+        link = report.links.query("timeline", {}, run_id=run_id if label else "") if report.links else ""
+        links[label] = link.partition("?")[2]
+        tables.append((commands[label].pop("timeline"), link))
+    given = {"source": source, "links": links} if source else {"events": events, "commands": commands}
+    return PageTimeline({"colors": COLORS, **given}, tables, about)
 
 
 def _saving(advice: Advice) -> str:

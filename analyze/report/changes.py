@@ -9,10 +9,12 @@ from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
-from analyze.report.build import Report, draw, page_toml
+from analyze.report.build import Report, draw, page_timeline, page_toml
 from analyze.report.first_screen import ComparedFigure, compared, quality
 from analyze.report.html_table import table
 from analyze.report.page import Page, Part, Section
+from analyze.report.timeline import PageTimeline, Timeline
+from analyze.report.timelines import Timelines
 from analyze.shell import command
 
 
@@ -36,7 +38,7 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
     words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
     return Page(
         title or both, facts, quality(checks), [], "", sections, lacking, notes, visible(command(words)),
-        before.several, changes=figures,
+        before.several, changes=figures, timeline=timeline_of_both(before, after),
     )  # fmt: skip
 
 
@@ -76,6 +78,24 @@ def figures_of_both(before: Report, after: Report) -> tuple[list[ComparedFigure]
     # A page shows also what is not comparable: the notes say what differs.
     result = compare(before.engine, after.engine, level="measure", naive=True)
     return compared(Rows.of(result.answer).dicts()), list(result.notes)
+
+
+def timelines_of_both(before: Report, after: Report) -> Timelines:
+    """Return the timelines of both recordings: of the first run of each side that has one."""
+    sides = (("A", before), ("B", after))
+    return Timelines([(label, Timeline(of.engine, run["run_id"])) for label, of in sides for run in of.timed[:1]])
+
+
+def timeline_of_both(before: Report, after: Report, source: str = "") -> PageTimeline | None:
+    """Return the timeline of the page, A above B; None if only one of them has events with times."""
+    both = timelines_of_both(before, after)
+    if len(both.runs) < 2:
+        return None
+    reports = {"A": before, "B": after}
+    of = [f"{label}, {len(report.timed)} runs, is the first" for label, report in reports.items() if report.several]
+    about = "A above B; the first steps that are shown start together." + (f" Of {'; of '.join(of)}." if of else "")
+    sides = [(label, reports[label], run_id) for label, run_id in both.runs]
+    return page_timeline(sides, about, source, None if source else both.in_file())
 
 
 def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:

@@ -38,12 +38,16 @@ class Timeline extends TimelineDetails {
     }
     if (!first) return;
     [this.from, this.to] = [data.from, data.to];
-    const ranks = new Set(data.lanes.map(lane => lane.rank));
-    // Of several ranks, the GPUs are compared first: threads show only their outermost events.
-    data.lanes.forEach((lane, i) => this.open.set(i, ranks.size === 1));
+    for (const lane of data.lanes) {
+      const group = this.group(lane);
+      this.groups.set(group, this.groups.get(group) || lane.kind === 'gpu');
+    }
+    // Of several ranks, the GPUs are compared first: threads show only their outermost events, of many ranks nothing.
+    data.lanes.forEach((lane, i) => this.open.set(i, this.groups.size === 1));
+    if (this.groups.size > 2) this.folded = new Set(this.groups.keys());
     this.choices();
     this.legend();
-    if (wantedMoment) this.goTo(...wantedMoment);
+    if (wantedMoment) this.goToMoment(wantedMoment);
   }
 
   legend() {
@@ -117,7 +121,11 @@ class Timeline extends TimelineDetails {
 
   whole() { this.view(...(this.given.source ? this.events.span : [this.events.from, this.events.to])); }
 
+  goToMoment(moment) { this.goTo(this.startOf(moment), moment.dur, moment.lane); }
+
   goTo(start, dur, lane) {
+    // The lane of a GPU is there in a folded rank, too.
+    if (this.events.lanes[lane].kind !== 'gpu') this.folded.delete(this.group(this.events.lanes[lane]));
     const margin = Math.max(dur * 0.6, 2000);
     this.view(start - margin, start + dur + margin);
     const laid = this.layout().lanes.find(l => l.i === lane);
@@ -141,10 +149,11 @@ class Timeline extends TimelineDetails {
       if (!found.hits) { this.say('not found'); this.draw(); return; }
       this.say(`${place.toLocaleString('en')} of ${found.hits.toLocaleString('en')}`);
       this.open.set(found.lane, true);
-      this.goTo(found.start, found.dur, found.lane);
+      this.goToMoment(found);
       await this.load();
+      const start = this.startOf(found);
       const row = this.events.byLane[found.lane].rows.find(r => r.depth === found.depth);
-      const i = row ? row.t.indexOf(found.start) : -1;
+      const i = row ? row.t.indexOf(start) : -1;
       this.choose(i >= 0 ? this.of(row, i) : null);
     } catch (error) { this.say(error.message); }
   }
@@ -155,7 +164,9 @@ class Timeline extends TimelineDetails {
     const has = this.events.names.map((_, n) => this.events.has(n, wanted));
     const found = [];
     for (const row of this.events.rows) {
-      row.n.forEach((n, i) => { if (has[n]) found.push({ lane: row.lane, depth: row.depth, start: row.t[i], dur: row.d[i] }); });
+      row.n.forEach((n, i) => { if (has[n]) {
+        found.push({ lane: row.lane, depth: row.depth, start: row.t[i] - this.events.lanes[row.lane].shift, dur: row.d[i] });
+      } });
     }
     found.sort((a, b) => a.start - b.start || b.dur - a.dur);
     return { hits: found.length, ...found[place - 1] };
@@ -176,11 +187,11 @@ class Timeline extends TimelineDetails {
     if (!events) return;
     list.replaceChildren(option('go to …'),
       option(this.given.source || events.from <= events.span[0] ? 'the whole run' : 'all that is in this file', () => this.whole()),
-      ...group('findings', findings.map(f => option(`${f.number}. ${f.title}`, () => this.goTo(f.start, f.dur, f.lane)))),
+      ...group('findings', findings.map(f => option(`${f.number}. ${f.title}`, () => this.goToMoment(f)))),
       ...group('longest gaps', events.gaps.filter(([, start]) => this.given.source || start >= events.from && start < events.to).map(
-        ([lane, start, dur]) => option(`${timeText(dur)}, rank ${events.lanes[lane].rank} ${events.lanes[lane].label}`,
+        ([lane, start, dur]) => option([timeText(dur), this.group(events.lanes[lane]), events.lanes[lane].label].filter(Boolean).join(', '),
           () => this.goTo(start, dur, lane)))),
-      ...group('steps', events.steps.slice(0, 100).map(([number, start, dur]) => option(`step ${number}`,
+      ...group('steps', this.stepsOf(events.lanes[0].run).slice(0, 100).map(([number, start, dur]) => option(`step ${number}`,
         () => this.view(start - dur * 0.02, start + dur * 1.02)))));
   }
 
@@ -313,24 +324,31 @@ class Timeline extends TimelineDetails {
 
   press(x, y) {
     const finding = this.marked(x, y);
-    if (finding) { this.goTo(finding.start, finding.dur, finding.lane); this.say(finding.title); return; }
-    if (x < this.gutter && y > RULER) {
-      const down = y - RULER + this.lanes.scrollTop;
-      const laid = this.laid.find(l => l.lane && l.lane.rows > 1 && down >= l.y && down < l.y + l.height);
-      if (laid) { this.open.set(laid.i, !this.open.get(laid.i)); this.draw(); return; }
-    }
-    this.choose(this.at(x, y));
+    if (finding) { this.goToMoment(finding); this.say(finding.title); return; }
+    const down = y - RULER + this.lanes.scrollTop;
+    const laid = y > RULER ? this.laid.find(l => down >= l.y && down < l.y + l.height) : null;
+    if (laid && laid.head) {
+      if (!this.folded.delete(laid.group)) this.folded.add(laid.group);
+      this.draw();
+    } else if (laid && x < this.gutter && laid.rows > 1) {
+      this.open.set(laid.i, !this.open.get(laid.i));
+      this.draw();
+    } else this.choose(this.at(x, y));
   }
 }
 
 function startTimeline(place) { timelines.add(new Timeline(place)); }
+
+function momentOf(link) {
+  return { lane: Number(link.dataset.lane), start: Number(link.dataset.start), dur: Number(link.dataset.dur) };
+}
 
 /** Read where the findings of the page are, which a server sends apart. */
 function markFindings() {
   findings = [...document.querySelectorAll('a.moment')].map(link => ({
     number: Number(link.closest('li').id.replace('finding-', '')),
     title: link.closest('li').querySelector('h3').firstChild.textContent.trim(),
-    lane: Number(link.dataset.lane), start: Number(link.dataset.start), dur: Number(link.dataset.dur),
+    ...momentOf(link),
   }));
   for (const timeline of timelines) { timeline.choices(); timeline.draw(); }
 }
@@ -338,8 +356,8 @@ function markFindings() {
 addEventListener('click', event => {
   const link = event.target.closest && event.target.closest('a.moment');
   if (!link) return;
-  wantedMoment = [Number(link.dataset.start), Number(link.dataset.dur), Number(link.dataset.lane)];
-  for (const timeline of timelines) if (timeline.events) timeline.goTo(...wantedMoment);
+  wantedMoment = momentOf(link);
+  for (const timeline of timelines) if (timeline.events) timeline.goToMoment(wantedMoment);
 });
 
 function redrawTimelines() { for (const timeline of timelines) timeline.drawNow(); }

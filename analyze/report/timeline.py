@@ -135,14 +135,16 @@ class PageTimeline:
 
     given: Mapping[str, Any]
     """What its script reads: the events, or `source`, which sends them."""
-    command: str
-    """The same as a table."""
-    link: str = ""
+    tables: Sequence[tuple[str, str]]
+    """The same as tables: commands, each with its link on a server."""
+    about: str = ""
+    """Which runs it shows, if not one."""
 
     @property
     def alt(self) -> str:
         """Return what it shows, in a sentence."""
-        return "timeline of the ranks, GPUs, streams and CPU threads of the run on one clock"
+        runs = "two runs" if self.about else "the run"
+        return f"timeline of the ranks, GPUs, streams and CPU threads of {runs} on one clock"
 
     @property
     def part(self) -> str:
@@ -177,6 +179,7 @@ class Timeline:
 
     def __init__(self, engine: Engine, run_id: str):
         self._engine = engine
+        self.run_id = run_id
         self._run = of_run(run_id)
 
     def _rows(self, sql: str, uses: Sequence[str] = (), **values: object) -> list[tuple[Any, ...]]:
@@ -221,8 +224,13 @@ class Timeline:
         found.sort(key=lambda lane: lane[0])
         return {key: (number, lane) for number, (_, key, lane) in enumerate(found)}
 
+    @property
+    def lanes(self) -> list[Lane]:
+        """Return the lanes, as they are numbered."""
+        return [lane for _, lane in self._lanes.values()]
+
     @cached_property
-    def _span(self) -> tuple[int, int]:
+    def span(self) -> tuple[int, int]:
         """Start and end of what is drawn."""
         [(first, last)] = self._rows(
             f"SELECT min(start_ns), max(start_ns + dur_ns) FROM ({_EVENTS}) WHERE source <> 'state'"
@@ -248,35 +256,39 @@ class Timeline:
         """Return whether there is anything to draw."""
         return bool(self._lanes)
 
-    def window(self, from_ns: int | None = None, to_ns: int | None = None, width: int = 1_000) -> dict[str, Any]:
-        """Return the events that overlap a window, by default all, in at most MOST rectangles.
+    def window(
+        self, from_ns: int | None = None, to_ns: int | None = None, width: int = 1_000, most: int = MOST
+    ) -> dict[str, Any]:
+        """Return the events that overlap a window, by default all, in at most `most` rectangles.
 
         `width`: cells of the window, if it has more events than that. Raises InputError for an empty window.
         """
-        first, last = self._span
+        first, last = self.span
         start, end = first if from_ns is None else from_ns, last if to_ns is None else to_ns
         if start >= end or not abs(start) < 1 << 62 or not abs(end) < 1 << 62:
             raise InputError(f"timeline: {start} to {end} ns is not a window")
         from_ns, to_ns = start + self._zero, end + self._zero
-        whole = self._count(from_ns, to_ns) <= MOST
+        whole = self.count(start, end) <= most
         cells = min(max(width, _WIDTHS[0]), _WIDTHS[1])
         cell_ns = 1 if whole else max(1, -(-(end - start) // cells))
         self._engine.execute(
             _CELLS.format(events=_EVENTS.format(run=self._run), from_ns=from_ns, to_ns=to_ns, cell_ns=cell_ns)
         )
-        while self._engine.rows("SELECT count(*) FROM timeline_cells")[0][0] > MOST:
+        while self._engine.rows("SELECT count(*) FROM timeline_cells")[0][0] > most:
             self._engine.execute(_FEWER_CELLS)
             cell_ns *= 2
         names = _Names()
         return {
-            "span": self._span, "from": start, "to": end, "cell": 0 if whole else cell_ns,
-            "lanes": [lane._asdict() for _, lane in self._lanes.values()],
+            "span": self.span, "from": start, "to": end, "cell": 0 if whole else cell_ns,
+            "lanes": [lane._asdict() for lane in self.lanes],
             "rows": [*self._work(names), *self._calls(names)], "names": names.listed(),
             "states": self._states(), "samples": self._samples(from_ns, to_ns, max(cell_ns, (end - start) // cells)),
             "steps": self._steps(from_ns, to_ns), "gaps": self._gaps,
         }  # fmt: skip
 
-    def _count(self, from_ns: int, to_ns: int) -> int:
+    def count(self, from_ns: int, to_ns: int) -> int:
+        """Return the number of events that overlap a window."""
+        from_ns, to_ns = from_ns + self._zero, to_ns + self._zero
         [(count,)] = self._rows(
             f"SELECT count(*) FROM ({_EVENTS}) WHERE start_ns < {to_ns} AND start_ns + greatest(dur_ns, 1) > {from_ns}"
         )
@@ -379,40 +391,47 @@ class Timeline:
         }  # fmt: skip
 
     def moment(self, rank: int, device: int | None, start_ns: int | None, end_ns: int | None) -> Moment | None:
-        """Return where a stretch of time of a GPU is drawn. Times are on the clock of the recording."""
-        lane = self._lanes.get(("state", rank, device, None))
+        """Return where a stretch of time of a GPU is drawn, or without GPU work of the first thread of a rank.
+
+        Times are on the clock of the recording.
+        """
+        threads = (lane for (source, of, *_), lane in self._lanes.items() if source == "cpu" and of == rank)
+        lane = self._lanes.get(("state", rank, device, None)) or (next(threads, None) if device is None else None)
         if lane is None or start_ns is None or end_ns is None:
             return None
         return Moment(lane[0], start_ns - self._zero, end_ns - start_ns)
 
-    def in_file(self, around_ns: int | None = None) -> dict[str, Any]:
-        """Return the events for a report: of the whole run if they are few, else of two steps or of one.
-
-        `around_ns`: a moment that the steps hold; by default one in the middle.
-        """
-        windows = [self._span, *self._around(around_ns)]
-        few = (w for w in windows if self._count(w[0] + self._zero, w[1] + self._zero) <= MOST)
-        return self.window(*next(few, windows[-1]))
-
-    def _around(self, moment: int | None) -> list[tuple[int, int]]:
-        """Return the windows of two steps and of one, up to the end of the GPU work that they launch."""
-        steps = self._rows(
+    @cached_property
+    def _step_times(self) -> list[tuple[int, int]]:
+        """Start and end of each step, on all ranks."""
+        rows = self._rows(
             "SELECT min(start_ns), max(start_ns + dur_ns) FROM recorded_steps WHERE {run} GROUP BY turn ORDER BY turn"
         )
-        if not steps:
-            return []
-        moments = () if moment is None else (moment + self._zero,)
-        inside = [i for i, (start, end) in enumerate(steps) for m in moments if start <= m < end]
-        at = inside[0] if inside else len(steps) // 2
-        windows = []
-        for chosen in (steps[max(0, at - 1) :][:2], [steps[at]]):
-            start, end = chosen[0][0], chosen[-1][1]
-            [(launched,)] = self._rows(
-                "SELECT max(start_ns + dur_ns) FROM gpu_work WHERE {run}"
-                f" AND call_start_ns >= {start} AND call_start_ns < {end}"
-            )
-            windows.append((start - self._zero, max(end, launched or end) - self._zero))
-        return windows
+        return [(start - self._zero, end - self._zero) for start, end in rows]
+
+    @property
+    def first_step(self) -> int:
+        """Return the start of the first step; without steps, of the first event."""
+        return self._step_times[0][0] if self._step_times else self.span[0]
+
+    def step_at(self, moment: int | None) -> int:
+        """Return the place of the step that holds a moment, or of the one in the middle."""
+        steps = self._step_times
+        inside = (i for i, (start, end) in enumerate(steps) if moment is not None and start <= moment < end)
+        return next(inside, len(steps) // 2)
+
+    def steps_window(self, at: int, number: int) -> tuple[int, int] | None:
+        """Return the window of a number of steps up to a place, to the end of the GPU work that they launch."""
+        last = min(at, len(self._step_times) - 1)
+        chosen = self._step_times[max(0, last + 1 - number) :][:number]
+        if not chosen:
+            return None
+        start, end = chosen[0][0], chosen[-1][1]
+        [(launched,)] = self._rows(
+            "SELECT max(start_ns + dur_ns) FROM gpu_work WHERE {run}"
+            f" AND call_start_ns >= {start + self._zero} AND call_start_ns < {end + self._zero}"
+        )
+        return start, max(end, launched - self._zero if launched else end)
 
 
 class _Names:

@@ -12,6 +12,8 @@ class TimelineCanvas {
     this.canvas = place.querySelector('canvas');
     this.pen = this.canvas.getContext('2d');
     this.open = new Map();
+    this.groups = new Map();  // names of ranks, and whether they have GPUs
+    this.folded = new Set();
     this.selected = null;
     this.search = { text: '', at: 0, hits: 0 };
   }
@@ -24,14 +26,22 @@ class TimelineCanvas {
   x(t) { return this.gutter + (t - this.from) / (this.to - this.from) * this.plot; }
   time(x) { return this.from + (x - this.gutter) / this.plot * (this.to - this.from); }
 
+  /** Return the name of the rank of a lane, and of its run if there are two. */
+  group(lane) {
+    return this.events.lanes.some(other => other.rank !== lane.rank)
+      ? (lane.run ? `rank ${lane.rank}, ${lane.run}` : `rank ${lane.rank}`) : lane.run;
+  }
+
   /** Return the lanes from the top down: heads of ranks, and lanes with their height. */
   layout() {
-    const lanes = [];
-    let y = 0, rank = null;
-    const several = new Set(this.events.lanes.map(lane => lane.rank)).size > 1;
+    const lanes = [], several = this.groups.size > 1;
+    let y = 0, last = null;
     this.events.lanes.forEach((lane, i) => {
-      if (several && lane.rank !== rank) { lanes.push({ y, height: HEAD, rank: lane.rank }); y += HEAD; }
-      rank = lane.rank;
+      const group = this.group(lane);
+      if (several && group !== last) { lanes.push({ y, height: HEAD, group, head: lane }); y += HEAD; }
+      // Of a folded rank, what its GPUs do is left, or without any its first lane.
+      if (this.folded.has(group) && (this.groups.get(group) ? lane.kind !== 'gpu' : group === last)) return;
+      last = group;
       const rows = this.open.get(i) ? lane.rows : 1;
       const height = lane.kind === 'gpu' ? GPU_ROW : lane.kind === 'samples' ? SAMPLES_ROW : rows * ROW;
       lanes.push({ y, height, lane, i, rows });
@@ -101,7 +111,34 @@ class TimelineCanvas {
     this.pen.fillStyle = this.colour.rule;
     this.pen.fillRect(0, y, wide, HEAD - 2);
     this.pen.fillStyle = this.colour.ink;
-    this.pen.fillText(`rank ${laid.rank}`, 6, y + HEAD / 2 - 1);
+    this.text((this.folded.has(laid.group) ? '▸ ' : '▾ ') + laid.group, 2, y + HEAD / 2 - 1, this.gutter - 4);
+    if (laid.head.run === this.events.lanes[0].run) return;
+    this.clipped(() => {
+      for (const [number, start, dur] of this.stepsOf(laid.head.run)) this.drawStep(number, start, dur, y + 1);
+    });
+  }
+
+  /** Draw within the plot. */
+  clipped(draw) {
+    this.pen.save();
+    this.pen.beginPath();
+    this.pen.rect(this.gutter, 0, this.plot, this.lanes.clientHeight);
+    this.pen.clip();
+    draw();
+    this.pen.restore();
+  }
+
+  stepsOf(run) { return this.events.steps.filter(step => step[4] === run); }
+
+  drawStep(number, start, dur, y) {
+    const pen = this.pen, left = this.x(start), right = this.x(start + dur), at = Math.max(left, this.gutter) + 4;
+    if (right < this.gutter || left > this.gutter + this.plot) return;
+    pen.fillStyle = this.colour.accent;
+    pen.globalAlpha = 0.14;
+    pen.fillRect(left, y, right - left, 14);
+    pen.globalAlpha = 1;
+    pen.fillRect(left, y, 1, 14);
+    if (right - at > 40) this.text(`step ${number}`, at, y + 7, right - at - 4);
   }
 
   drawLane(laid, y) {
@@ -222,33 +259,42 @@ class TimelineCanvas {
       const text = this.tick(t, step), half = pen.measureText(text).width / 2;
       if (x - half > this.gutter - 4 && x + half < wide) pen.fillText(text, x - half, 8);
     }
-    pen.save();
-    pen.beginPath();
-    pen.rect(this.gutter, 0, this.plot, high);
-    pen.clip();
-    let free = -Infinity;
-    const own = this.events.steps.length ? this.laid.filter(l => l.lane && l.lane.rank === this.events.steps[0][3]) : [];
-    for (const [number, start, dur] of this.events.steps) {
-      const left = this.x(start), right = this.x(start + dur);
-      if (right < this.gutter || left > wide) continue;
+    this.clipped(() => {
+      for (const [number, start, dur] of this.stepsOf(this.events.lanes[0].run)) this.drawStep(number, start, dur, RULER - 15);
+      this.drawStepStarts(top);
+      this.drawFindings(top);
+    });
+    pen.fillStyle = this.colour.rule;
+    pen.fillRect(0, RULER - 1, wide, 1);
+    pen.fillRect(this.gutter - 1, 0, 1, high);
+    if (this.band) {
       pen.fillStyle = this.colour.accent;
-      pen.globalAlpha = 0.14;
-      pen.fillRect(left, RULER - 15, right - left, 14);
+      pen.globalAlpha = 0.2;
+      pen.fillRect(Math.min(...this.band), 0, Math.abs(this.band[1] - this.band[0]), high);
       pen.globalAlpha = 1;
-      pen.fillRect(left, RULER - 15, 1, 14);
-      pen.globalAlpha = 0.5;
-      if (own.length && right - left > 30) {
-        const begin = Math.max(0, own[0].y - top), end = own.at(-1).y + own.at(-1).height - top;
-        pen.fillRect(left, RULER + begin, 1, Math.max(0, end - begin));
-      }
-      pen.globalAlpha = 1;
-      const at = Math.max(left, this.gutter) + 4;
-      if (right - at > 40 && at > free) this.text(`step ${number}`, at, RULER - 8, right - at - 4);
-      free = at + 40;
     }
+  }
+
+  /** Draw a line where each step starts, through the lanes of its rank. */
+  drawStepStarts(top) {
+    const pen = this.pen;
+    pen.fillStyle = this.colour.accent;
+    pen.globalAlpha = 0.5;
+    for (const [, start, dur, rank, run] of this.events.steps) {
+      const own = this.laid.filter(l => l.lane && l.lane.rank === rank && l.lane.run === run), left = this.x(start);
+      if (!own.length || this.x(start + dur) - left <= 30) continue;
+      const begin = Math.max(0, own[0].y - top), end = own.at(-1).y + own.at(-1).height - top;
+      pen.fillRect(left, RULER + begin, 1, Math.max(0, end - begin));
+    }
+    pen.globalAlpha = 1;
+  }
+
+  /** Draw a flag in the ruler for each finding, and a frame around its moment. */
+  drawFindings(top) {
+    const pen = this.pen;
     let taken = -Infinity;
-    for (const finding of [...findings].sort((a, b) => a.start - b.start)) {
-      const left = this.x(finding.start), right = Math.max(left + 2, this.x(finding.start + finding.dur));
+    for (const finding of [...findings].sort((a, b) => this.startOf(a) - this.startOf(b))) {
+      const start = this.startOf(finding), left = this.x(start), right = Math.max(left + 2, this.x(start + finding.dur));
       const flag = finding.flag = Math.max(left, taken + FLAG);
       taken = flag;
       pen.fillStyle = this.colour.warn;
@@ -266,17 +312,10 @@ class TimelineCanvas {
       pen.fillStyle = this.colour.paper;
       pen.fillText(finding.number, flag + (finding.number < 10 ? 4.5 : 1), 25.5);
     }
-    pen.restore();
-    pen.fillStyle = this.colour.rule;
-    pen.fillRect(0, RULER - 1, wide, 1);
-    pen.fillRect(this.gutter - 1, 0, 1, high);
-    if (this.band) {
-      pen.fillStyle = this.colour.accent;
-      pen.globalAlpha = 0.2;
-      pen.fillRect(Math.min(...this.band), 0, Math.abs(this.band[1] - this.band[0]), high);
-      pen.globalAlpha = 1;
-    }
   }
+
+  /** Return the start of a moment on the clock of the timeline; that of a page is on the clock of its run. */
+  startOf(moment) { return moment.start + this.events.lanes[moment.lane].shift; }
 
   /** Return the label of a tick, in the unit of the distance between ticks. */
   tick(t, step) {

@@ -3,23 +3,24 @@
 class TimelineDetails extends TimelineCanvas {
   /** Return what an event is, in a line. */
   line(event) {
-    const lane = this.events.lanes[event.lane], where = `rank ${lane.rank}, ${lane.label}`;
+    const lane = this.events.lanes[event.lane];
+    const where = `${lane.run ? lane.run + ', ' : ''}rank ${lane.rank}, ${lane.label}`, at = timeText(event.t - lane.shift);
     if (event.states) {
       const { states, i } = event, parts = ['compute', 'communication', 'copies'].filter(p => states[p][i]);
       const shares = parts.map(p => `${p} ${states[p][i]} %`).join(', ') || 'idle';
-      return [shares, `${timeText(event.d)} at ${timeText(event.t)}`, where];
+      return [shares, `${timeText(event.d)} at ${at}`, where];
     }
     if (event.samples) {
       const shown = Object.entries(SAMPLED).filter(([name]) => event.samples[name][event.i] !== null);
       return [shown.map(([name, [title, unit]]) => `${title} ${event.samples[name][event.i].toLocaleString('en')} ${unit}`).join(', '),
-        `sample at ${timeText(event.t)}`, where];
+        `sample at ${at}`, where];
     }
     const { row, i } = event, count = this.events.count(row, i);
     const name = this.events.name(row, i);
     return count > 1
       ? [`${count.toLocaleString('en')} events, the longest: ${name}`,
-        `${timeText(row.busy[i])} within ${timeText(event.d)} at ${timeText(event.t)}`, where]
-      : [name, `${timeText(event.d)} at ${timeText(event.t)}`, where];
+        `${timeText(row.busy[i])} within ${timeText(event.d)} at ${at}`, where]
+      : [name, `${timeText(event.d)} at ${at}`, where];
   }
 
   async choose(event) {
@@ -38,20 +39,20 @@ class TimelineDetails extends TimelineCanvas {
     const one = row && events.count(row, i) === 1, kind = row && events.kind(row, i);
     const lane = events.lanes[event.lane];
     const term = event.states ? 'GPU' : event.samples ? 'samples' : one ? (lane.kind === 'stream' ? 'kernel' : kind) : 'events';
-    const rowOf = one ? this.rowOf(lane, kind, this.exact(row.n[i])) : event.states ? this.row('gaps') : null;
+    const rowOf = one ? this.rowOf(lane, kind, this.exact(row.n[i])) : event.states ? this.row(lane, 'gaps') : null;
     add(kind === 'memcpy' || kind === 'memset' ? kind : term, what, rowOf);
     add('time', when);
     add('place', where);
     this.event.replaceChildren(list);
     if (!one) return;
-    if (row.op && row.op[i] >= 0) add('operator', events.names[row.op[i]][1], this.row('ops', 'name', this.exact(row.op[i])));
+    if (row.op && row.op[i] >= 0) add('operator', events.names[row.op[i]][1], this.row(lane, 'ops', 'name', this.exact(row.op[i])));
     if (row.before && row.before[i] !== null) {
       const call = row.t[i] - row.before[i];
       event.launch = { t: call, lane: row.thread[i] };
       const api = row.api[i] >= 0 ? events.names[row.api[i]][1] : 'a call';
       const thread = row.thread[i] >= 0 ? ` on ${events.lanes[row.thread[i]].label}` : '';
       add('launch', `${api}${thread}, ${timeText(row.before[i])} before, for ${timeText(row.length[i])}`,
-        row.api[i] >= 0 ? this.row('cuda-api', 'name', this.exact(row.api[i])) : null);
+        row.api[i] >= 0 ? this.row(lane, 'cuda-api', 'name', this.exact(row.api[i])) : null);
       this.draw();
     }
     const [thread, at] = event.launch ? [event.launch.lane, event.launch.t] : lane.kind === 'thread' ? [event.lane, event.t] : [-1, 0];
@@ -61,7 +62,7 @@ class TimelineDetails extends TimelineCanvas {
     const module = outer.filter(([kind]) => kind === 'module').pop();
     if (module) {
       const name = (module[2] || module[1]).replace('nn.Module: ', '');
-      add('module', name, this.row('kernel-share', 'module', name, { group: 'module' }));
+      add('module', name, this.row(lane, 'kernel-share', 'module', name, { group: 'module' }));
     }
     const path = outer.map(([, name]) => name);
     if (path.length > 1) add('in', path.join(' › '));
@@ -83,15 +84,15 @@ class TimelineDetails extends TimelineCanvas {
   /** Return links to the row that counts an event; null for a fill of memory, which no query counts by name. */
   rowOf(lane, kind, name) {
     if (kind === 'memset') return null;
-    if (kind === 'memcpy') return this.row('copies', 'kind', name.split(' ')[1]);
-    return this.row(lane.kind === 'stream' ? 'kernel-share' : kind === 'call' ? 'cuda-api' : 'ops', 'name', name);
+    if (kind === 'memcpy') return this.row(lane, 'copies', 'kind', name.split(' ')[1]);
+    return this.row(lane, lane.kind === 'stream' ? 'kernel-share' : kind === 'call' ? 'cuda-api' : 'ops', 'name', name);
   }
 
   /** Return links to the row of a query: in this page, on the server, or the command. */
-  row(query, column = '', value = '', params = {}) {
+  row(lane, query, column = '', value = '', params = {}) {
     const parts = [];
     if (this.given.source) {
-      const link = document.createElement('a'), pairs = new URL(this.given.source, location.href).searchParams;
+      const link = document.createElement('a'), pairs = new URLSearchParams(this.given.links[lane.run]);
       for (const [name, text] of Object.entries(params)) pairs.set(name, text);
       if (column) pairs.set('is.' + column, value);
       link.href = `/query/${query}?${pairs}`;
@@ -115,7 +116,7 @@ class TimelineDetails extends TimelineCanvas {
       });
       parts.push(link);
     }
-    const command = this.given.commands[query];
+    const command = this.given.commands[lane.run][query];
     if (command && /^[\x20-\x7e]*$/.test(value)) {
       const copied = document.createElement('button');
       copied.type = 'button';

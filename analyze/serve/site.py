@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,10 +29,18 @@ from analyze.query.selection import DEFAULT, PROFILERS, Selection
 from analyze.render import visible
 from analyze.render.units import finite
 from analyze.report.build import Report, draw, heading
-from analyze.report.changes import change, declared_changes, facts_of_both, figures_of_both
+from analyze.report.changes import (
+    change,
+    declared_changes,
+    facts_of_both,
+    figures_of_both,
+    timeline_of_both,
+    timelines_of_both,
+)
 from analyze.report.first_screen import quality
 from analyze.report.html_table import table
 from analyze.report.page import Part, command_line, environment, script, style
+from analyze.report.timelines import Timelines
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
 from analyze.serve.query_request import FORMS, MOST_SHOWN_ROWS, QueryRequest, saved
 from analyze.serve.report_cache import ReportCache
@@ -160,7 +168,7 @@ class Site:
                 *([] if report.several else [Chapter("figures", "", [place("figures", "The main figures")])]),
                 Chapter("checks", "", [place("checks", "Data quality")]),
                 Chapter("advice", "Advice", [place("advice", "What costs time, and what to try")]),
-                *([Chapter("timeline", "Timeline", [place("timeline", "Timeline")])] if report.timeline else []),
+                *([Chapter("timeline", "Timeline", [place("timeline", "Timeline")])] if report.timelines else []),
                 *chapters,
             ]
             if selection.run and len(self.runs) > 1:
@@ -196,14 +204,19 @@ class Site:
 
     def timeline(self, given: Mapping[str, str]) -> str:
         """Events of the timeline of a run as JSON: of a window, or an event that a text finds."""
-        with self._reports.lend(PageSelection.of(given)) as report:
-            if report.timeline is None:
+        with ExitStack() as lent:
+            if given.get("a") and given.get("b"):
+                sides = (lent.enter_context(self._reports.lend(_side(names))) for names in _names_in(given))
+                timelines: Timelines | None = timelines_of_both(*sides)
+            else:
+                timelines = lent.enter_context(self._reports.lend(PageSelection.of(given))).timelines
+            if not timelines:
                 raise InputError("only one run with timed events has a timeline")
             if text := given.get("find"):
-                answer = report.timeline.find(text, _whole(given, "place") or 1)
+                answer = timelines.find(text, _whole(given, "place") or 1)
             else:
                 window = _whole(given, "from_ns"), _whole(given, "to_ns")
-                answer = report.timeline.window(*window, _whole(given, "width") or 1_000)
+                answer = timelines.window(*window, _whole(given, "width") or 1_000)
             return json.dumps(answer, separators=(",", ":"))
 
     # --- a question -----------------------------------------------------------------------------------------------
@@ -342,14 +355,22 @@ class Site:
         if a and b:
             with self._reports.lend(_side(a)) as one, self._reports.lend(_side(b)) as other:
                 view.title, view.facts = facts_of_both(one, other)
+                timed = len(timelines_of_both(one, other).runs) == 2
             pairs = [("a", "\n".join(a)), ("b", "\n".join(b))]
             places = [
                 Placeholder.at("/compare", pairs, str(n), c["title"])
                 for n, c in enumerate(declared_changes())
                 if not c.get("repeated") or min(len(a), len(b)) > 1
             ]
-            both = Placeholder.at("/compare", pairs, "figures", "The main figures")
-            view.sections = [Chapter("figures", "", [both]), Chapter("changes", "What changed", places)]
+            both, timeline = (
+                Placeholder.at("/compare", pairs, part, title)
+                for part, title in (("figures", "The main figures"), ("timeline", "Timeline"))
+            )
+            view.sections = [
+                Chapter("figures", "", [both]),
+                *([Chapter("timeline", "Timeline", [timeline])] if timed else []),
+                Chapter("changes", "What changed", places),
+            ]
         else:
             a, b = self._recorded_sides()
         names = list(dict.fromkeys([*self._names, *a, *b]))
@@ -362,6 +383,9 @@ class Site:
             if given["part"] == "figures":
                 changes, notes = figures_of_both(one, other)
                 return self._fill("figures", tiles=[], changes=changes, notes=notes)
+            if given["part"] == "timeline":
+                source = address("/timeline", [(side, given[side]) for side in ("a", "b")])
+                return self._fill("timeline", t=timeline_of_both(one, other, source))
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:
