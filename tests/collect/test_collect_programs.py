@@ -94,7 +94,8 @@ def added_lines(recorded: str, plain: str, output: Path) -> list[str]:
 
 IN_COMPAT = {
     "asynchronous", "copied_optimizer", "functional", "gan", "generator", "http_service", "hydra_like", "lbfgs",
-    "lr_finder", "mixed_precision", "policy_calls", "process_pool", "restarts_itself", "traced_python", "vision",
+    "lr_finder", "mixed_precision", "multiprocessing_pool", "notebook_like", "policy_calls", "prints", "process_pool",
+    "restarts_itself", "traced_python", "trainer_loop", "training_threads", "two_trainings", "vision",
 }  # fmt: skip
 """Programs that `.ci/compat` alone runs: all would take too long here."""
 HERE = [p for p in sorted(PROGRAMS.glob("*.py")) if p.stem not in IN_COMPAT or WITH_PACKAGES in os.environ]
