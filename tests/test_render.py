@@ -91,7 +91,9 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
     if "tree" not in {c.name for c in columns}:  # there a row is told by those above it
         seen: dict[str, Any] = {}
         for line, row in zip(body, rows, strict=True):
-            assert seen.setdefault(line, row) == row, f"{what}: two rows look the same: {line!r}"
+            # Of short kernels in a long recording, the starts look the same.
+            told = [value for column, value in zip(columns, row, strict=True) if column.name not in ("start_ns", "dur_ns")]
+            assert seen.setdefault(line, told) == told, f"{what}: two rows look the same: {line!r}"
 
 
 @pytest.mark.parametrize("sample", [*NAMES, ""])

@@ -4,8 +4,8 @@
 -- autotuning. It is spent once for each graph.
 -- Of: idle time
 -- See: recompiles
--- Try: start recording after it (more warm-up steps). If it goes on: recompilations (`recompiles` says which guard fails), dynamic
--- shapes (mark_dynamic, dynamic=True), constant batch sizes; the compile cache for later starts.
+-- Try: start recording after it (more warm-up steps). If it goes on: recompilations (`recompiles` says which guard
+-- fails), dynamic shapes (mark_dynamic, dynamic=True), constant batch sizes; the compile cache for later starts.
 -- @use compile_log, findings
 -- @needs work on GPUs and compiled code
 SELECT

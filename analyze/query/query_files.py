@@ -127,10 +127,10 @@ def parse(path: Path, columns: Iterable[ResultColumn] = (), order: str = "") -> 
     )
 
 
-def _matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    """Match a text. Raises ValueError if it does not match."""
-    if found := pattern.fullmatch(text):
-        return found
+def _groups(found: re.Match[str] | None) -> tuple[str, ...]:
+    """Return the groups of a match. Raises ValueError if there is none."""
+    if found:
+        return found.groups()
     raise ValueError
 
 
@@ -140,7 +140,7 @@ def _pairs(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _param(text: str) -> Param:
-    name, kind, quoted, plain, doc = _matched(_PARAM, text).groups()
+    name, kind, quoted, plain, doc = _groups(_PARAM.fullmatch(text))
     default = quoted if quoted is not None else plain
     choices = tuple(kind.split("|")) if "|" in kind else ()
     if choices or kind in ("text", "regex"):
@@ -156,7 +156,7 @@ def _param(text: str) -> Param:
 
 
 def _column(text: str) -> ResultColumn:
-    name, unit, doc = _matched(_COLUMN, text).groups()
+    name, unit, doc = _groups(_COLUMN.fullmatch(text))
     return ResultColumn(name, _one_of(unit, UNITS), doc)
 
 
@@ -167,12 +167,12 @@ def _one_of(text: str, known: Collection[str]) -> str:
 
 
 def _answer(text: str) -> OtherAnswer:
-    name, query, params = _matched(_ANSWER, text).groups()
+    name, query, params = _groups(_ANSWER.fullmatch(text))
     return OtherAnswer(name, find(query), _pairs(params))
 
 
 def _drill(text: str) -> Drill:
-    column, query, params = _matched(_DRILL, text).groups()
+    column, query, params = _groups(_DRILL.fullmatch(text))
     return Drill(column, query, _pairs(params))
 
 
@@ -190,7 +190,7 @@ _TAGS: dict[str, Callable[[str], Any]] = {
     "by": lambda text: tuple(_one_of(name, GPU_COLUMNS) for name in names_of(text)),
     "answer": _answer,
     "needs": str,
-    "rows": lambda text: _matched(re.compile("if (.*)"), text)[1],
+    "rows": lambda text: _groups(re.fullmatch("if (.*)", text))[0],
     "pass": lambda text: _one_of(text, PASSES),
     "full": str,
     "disturbed": str,

@@ -37,6 +37,7 @@ def graph_class(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     torch_internals.find.cache_clear()
     yield CUDAGraph
     torch_internals.find.cache_clear()
+    torch.nn.modules.module._global_forward_pre_hooks.clear()
 
 
 def captures(is_recording: bool = False) -> GraphCaptures:

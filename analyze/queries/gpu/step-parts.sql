@@ -4,11 +4,11 @@
 -- or memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work
 -- that runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are
 -- means over the steps of all GPUs.
--- @param group family|kernel|op|module|phase = family   What a row is: a kernel family, kernel, operator, nn.Module with
---                                 phase, or phase; copies and idle time are rows of their own.
+-- @param group family|kernel|op|module|phase = family   What a row is: a kernel family, kernel, operator, nn.Module
+--                                 with phase, or phase; copies and idle time are rows of their own.
 -- @param modules regex = .        With group=module, work counts for the innermost nn.Module around its launch (of the
 --                                 backward pass: around the forward operator) whose name matches.
--- @column {group} text            Family, kernel, operator, module or phase; (idle); copies of family and kernel by kind.
+-- @column {group} text            Family, kernel, operator, module or phase; (idle); copies (family, kernel) by kind.
 -- @column exposed_ns ns           Time of a step that counts for it.
 -- @column hidden_ns ns            Its work that runs while the time counts for other work.
 -- @column step_pct %              exposed_ns, share of the step.

@@ -56,7 +56,7 @@ named AS (
         * EXCLUDE (names), min(turn) OVER (PARTITION BY run_id, rank, device, names) AS first_turn, turn AS track
     FROM (SELECT *, row_number() OVER (ORDER BY call_start_ns, correlation_id)::INTEGER AS turn FROM launched)
 ),
-replays AS (
+numbered AS (
     SELECT
         *, CASE WHEN device IS NOT NULL
             THEN dense_rank() OVER (PARTITION BY run_id, rank, device ORDER BY first_turn) END AS graph,
@@ -65,7 +65,7 @@ replays AS (
 ),
 tracks AS (
     SELECT r.track, w.start_ns, w.end_ns
-    FROM work w JOIN replays r USING (run_id, rank, device, correlation_id)
+    FROM work w JOIN numbered r USING (run_id, rank, device, correlation_id)
 ),
 all_work AS (
     SELECT run_id, rank, device, sum(dur_ns)::BIGINT AS all_ns FROM gpu_work GROUP BY ALL
@@ -82,7 +82,7 @@ SELECT
     CASE WHEN count(*) > 1 THEN variation_pct(length_ns) END AS variation_pct,
     avg(at_least_0(first_start_ns - call_start_ns - call_ns)) AS avg_queue_delay_ns,
     pct(sum(work_ns), any_value(all_ns)) AS device_time_pct
-FROM replays r
+FROM numbered r
 LEFT JOIN intervals_coverage('tracks') USING (track)
 LEFT JOIN all_work a ON a.run_id = r.run_id AND a.rank = r.rank AND a.device = r.device
 GROUP BY run_group, r.run_id, r.rank, r.device, graph, replay

@@ -2,8 +2,8 @@
 -- was in, and who waited for it.
 -- @use collectives, program_frames, steps
 
--- @macro own_frames(stack)  the frames of a stack (JSON) that are the program's, outermost first, as FILE:LINE FUNCTION;
---   all of them if none is.
+-- @macro own_frames(stack)  the program's frames of a stack (JSON), outermost first, as FILE:LINE FUNCTION;
+--   all of them if none is the program's.
 CREATE MACRO own_frames(stack) AS list_transform(
     CASE
         WHEN len(list_filter(from_json(stack, '[["VARCHAR"]]'), lambda f: is_own_frame(f[1]))) > 0
@@ -16,7 +16,7 @@ CREATE MACRO own_frames(stack) AS list_transform(
 -- @view compile_attempts  a row is one of `compilations`.
 -- @column * of compilations
 -- @column turn index              How often its id was there before: torch.compiler.reset() begins anew.
--- @column where text              The program's line that called the frame; of a frame of the program, the frame itself.
+-- @column where text              The program's line that called the frame; of its own frame, the frame itself.
 -- @column end_ns ns               End; NULL if its duration is not known.
 CREATE VIEW compile_attempts AS
 SELECT
@@ -82,7 +82,7 @@ SELECT
 FROM (SELECT * EXCLUDE (compile_id), compile_id FROM _numbered)
 GROUP BY run_id, rank, compile_id, turn;
 
--- @view recompile_notes  a row is a run with a recompilation in a recorded step, or for which ranks waited: the longest.
+-- @view recompile_notes  a row is a run with a recompilation in a recorded step, or that ranks waited for: the longest.
 -- @columns run_id
 -- @column note text               What failed where, and who waited.
 -- @column is_waited_for bool      Whether other ranks waited for some of them.

@@ -9,7 +9,7 @@
 -- @column pass text               forward or backward.
 -- @column kernel text             Kernel.
 -- @column ops text                Operators that it computes, by the log, else by its name.
--- @column lines text              Lines of the program that it computes, as FILE:LINE FUNCTION; NULL if the log has none.
+-- @column lines text              Lines of the program that it computes, as FILE:LINE FUNCTION; NULL if not logged.
 -- @column code text               Text of these lines.
 -- @column output_file text        File with the code of the graph, where it was compiled.
 -- @column launches count          Launches.

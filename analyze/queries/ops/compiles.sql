@@ -3,7 +3,7 @@
 -- From TORCH_TRACE logs (collect run writes one for each rank that compiles). A frame is a function that Dynamo
 -- compiles; F/N is frame F and recompilation N, as in the regions of `compiled`. A graph break ends an attempt, and the
 -- next one begins at once: it has the time of both. The phases add up to the duration: Dynamo traces the frame,
--- AOTAutograd traces its backward, Inductor plans the kernels, generates their code, and waits for Triton to compile it.
+-- AOTAutograd traces its backward, Inductor plans the kernels, generates their code, waits for Triton to compile it.
 -- Code from a cache costs little of the latter. A backward graph is compiled when it first runs.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

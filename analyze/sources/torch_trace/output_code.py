@@ -14,7 +14,7 @@ _AOT_ID = re.compile(r"# AOT ID: \['(\d+)_(forward|backward|inference)'\]")
 _NODES = re.compile(r"\s*# (?:Topologically Sorted )?Source Nodes: \[([^\]]*)\], Original ATen: \[([^\]]*)\]")
 _DEFINED = re.compile(r"(\w+) = async_compile\.(\w+)\(")
 _EXTERN = re.compile(r"\s+(?:\w+ = )?(extern_kernels\.\w+|torch\.ops\.[\w.]+)\(")
-_PLACE = re.compile(r"\s*# File: (.+):(\d+) in (.+?), code: (.*)")
+_PLACE = re.compile(r"\s*# File: ([^,\n]{1,500}):(\d{1,9}) in ([^,\n]{1,300}), code: (.*)")
 _ASSIGNED = re.compile(r'\s+(\w+)(?:: "[^"]*")? = ')
 _KINDS = {"cpp_pybinding": "cpp"}
 
