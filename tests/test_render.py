@@ -92,7 +92,7 @@ def check(columns: Any, rows: list[Any], main: Any, width: int, what: str) -> No
         seen: dict[str, Any] = {}
         for line, row in zip(body, rows, strict=True):
             # Of short kernels in a long recording, the starts look the same.
-            told = [value for column, value in zip(columns, row, strict=True) if column.name not in ("start_ns", "dur_ns")]
+            told = [v for column, v in zip(columns, row, strict=True) if column.name not in ("start_ns", "dur_ns")]
             assert seen.setdefault(line, told) == told, f"{what}: two rows look the same: {line!r}"
 
 

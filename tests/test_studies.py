@@ -149,8 +149,9 @@ def efficientnet_scaling(of: Ask, read: Read) -> None:
     four = cells["efficientnet_b0", "dp", 4, None]
     assert four["kernels"] == 6_894 / 3
     assert four["device_ns"] == round((49_609_379 + 4_085_126) / 3)
-    # 30 undisturbed steps, 2 to 31, of 546.823234 ms; 50,000 / 64 = 781.25 an epoch. Those of Food-101 wait 4,674.783357
-    # ms; 75,750 / 64 = 1183.6. On four GPUs steps of 6,711.347136 ms; of Food-101 waits of 4,359.703143 ms.
+    # 30 undisturbed steps, 2 to 31, of 546.823234 ms; 50,000 / 64 = 781.25 an epoch. Those of Food-101 wait
+    # 4,674.783357 ms; 75,750 / 64 = 1183.6. On four GPUs steps of 6,711.347136 ms; of Food-101 waits of
+    # 4,359.703143 ms.
     epochs = {
         (r["dataset"], r["model"], r["parallelism"], r["gpus"]): r for r in of("epochs_cifar100") + of("epochs_food101")
     }

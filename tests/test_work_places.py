@@ -163,5 +163,8 @@ def test_group_is_an_option(trace: Path) -> None:
     assert wrong.returncode == 2 and "group must be one of name, short_name, family" in wrong.stderr
     none = run_cli("query", "gpu-busy", trace, "--group", "module")
     assert none.returncode == 2 and "query gpu-busy has no parameter 'group'" in none.stderr
-    with analyze.open(trace) as traces, pytest.raises(InputError, match=r"--by groups runs and ranks; use --group family"):
+    with (
+        analyze.open(trace) as traces,
+        pytest.raises(InputError, match=r"by groups runs and ranks; use --group family"),
+    ):
         traces.query("kernel-share", by="family")
