@@ -18,6 +18,7 @@ from typing import Any
 from .cuda import detaching_cupti, synchronize
 from .graph_nodes import captured_nodes
 from .torch_internals import find
+from .trace_files import private_folder
 
 SUFFIX = ".graphs.json.gz"
 """End of the name of the file with the captures of a process."""
@@ -51,11 +52,13 @@ class GraphCaptures:
         self._recorded_elsewhere: list[dict[str, Any]] = []
         """Graphs that were captured while another recorder ran, which has their events."""
         self._class = find("torch.cuda.CUDAGraph")
+        self._unmarked: Any = None
+        """Its method `replay`, while replays are marked."""
         if self._class is not None:
             self._patch()
 
     def _patch(self) -> None:
-        begin, end, self._replay = self._class.capture_begin, self._class.capture_end, self._class.replay
+        begin, end = self._class.capture_begin, self._class.capture_end
 
         def capture_begin(graph: Any, *args: Any, **kwargs: Any) -> Any:
             _quietly(self._before)
@@ -128,30 +131,33 @@ class GraphCaptures:
 
     def mark_replays(self) -> None:
         """Give each replay a range with the number of its graph, until unmark_replays()."""
-        if self._class is None:
+        if self._class is None or self._unmarked is not None:
             return
         from torch.autograd.profiler import record_function
 
+        unmarked = self._unmarked = self._class.replay
+
         def replay(graph: Any) -> Any:
             with record_function(f"CUDAGraph.replay#{self._numbers.get(id(graph), 0)}"):
-                return self._replay(graph)
+                return unmarked(graph)
 
         self._class.replay = replay
 
     def unmark_replays(self) -> None:
         """Let replays run as the program made them."""
-        if self._class is not None:
-            self._class.replay = self._replay
+        if self._unmarked is not None:
+            self._class.replay, self._unmarked = self._unmarked, None
 
     def write(self, folder: Path, stem: str) -> None:
         """Write the captures of this process as a Chrome trace, if there are any. Raises OSError."""
         if not self._graphs:
             return
-        header = {**self._header, "cudaGraphs": self._graphs}
-        temporary = folder / f".{stem}.part"
-        with gzip.open(temporary, "wt", compresslevel=6, encoding="utf-8") as out:
-            json.dump({**header, "traceEvents": self._events}, out)
-        temporary.replace(folder / f"{stem}{SUFFIX}")
+        trace = {**self._header, "cudaGraphs": self._graphs, "traceEvents": self._events}
+        with private_folder(folder) as temporary:
+            part = Path(temporary) / "graphs.json.gz"
+            with gzip.open(part, "wt", compresslevel=6, encoding="utf-8") as out:
+                json.dump(trace, out)
+            part.replace(folder / f"{stem}{SUFFIX}")
 
 
 def _nodes() -> list[tuple[str, str | None]]:

@@ -115,6 +115,24 @@ def test_the_step_function_of_a_loop_of_replays_is_found(graph_class: Any, monke
     assert graph_class.replay is original
 
 
+def test_marking_replays_keeps_the_search_for_the_step_function(
+    graph_class: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full recording before the steps marks replays while the function is looked for, and not found."""
+    steps: list[int] = []
+    recorder = captures()
+    FunctionSteps(f"{__name__}:decode", lambda: steps.append(1), lambda: False)
+    graph = graph_class()
+    recorder.mark_replays()
+    graph.replay()
+    recorder.unmark_replays()
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "decode", lambda: graph.replay(), raising=False)
+    for _ in range(3):
+        module.decode()
+    assert len(steps) == 2  # the first call finds it
+
+
 def test_replays_have_a_range_only_while_they_are_marked(graph_class: Any) -> None:
     recorder = captures()
     first, second, unknown = graph_class(), graph_class(), graph_class()
