@@ -13,6 +13,7 @@ from pathlib import Path
 
 from .job import process_group
 from .torch_internals import find
+from .trace_files import private_folder
 
 NAME = "nccl_trace_rank_"
 """Beginning of a dump's name; torchfrtrace expects the rank after it."""
@@ -48,6 +49,7 @@ def dump(folder: Path) -> None:
         record = find("torch._C._distributed_c10d._dump_nccl_trace")
         content = record() if record else b""
         if b"collective_seq_id" in content:  # not so without NCCL
-            part = path.with_name(f".{path.name}.part")
-            part.write_bytes(content)
-            part.replace(path)
+            with private_folder(folder) as temporary:
+                part = Path(temporary) / path.name
+                part.write_bytes(content)
+                part.replace(path)

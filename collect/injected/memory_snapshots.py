@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .torch_internals import find
+from .trace_files import private_folder
 
 MAX_EVENTS = 200_000
 """Events of the history that torch keeps for each GPU; it drops the oldest."""
@@ -73,7 +74,8 @@ class MemorySnapshot:
 
     def _write(self, snapshot: dict[str, Any]) -> None:
         """Write a snapshot. Raises OSError."""
-        part = self._path.with_name(f"{self._path.name}.part")
-        with part.open("wb") as f:
-            pickle.dump(snapshot, f, protocol=4)
-        part.replace(self._path)
+        with private_folder(self._path.parent) as temporary:
+            part = Path(temporary) / self._path.name
+            with part.open("wb") as f:
+                pickle.dump(snapshot, f, protocol=4)
+            part.replace(self._path)
