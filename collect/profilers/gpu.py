@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from collect.injected import graph_captures
 from collect.injected.blocks import GPU
 from collect.profilers.base import NoOptions
 from collect.profilers.blocks import BlockProfiler
@@ -15,7 +16,7 @@ class GpuProfiler(BlockProfiler[NoOptions]):
     name = "gpu"
     kind = GPU
     Options = NoOptions
-    kinds: ClassVar = {".trace.json.gz": "chrome_trace", ".graphs.json.gz": "graph_captures"}
+    kinds: ClassVar = {".trace.json.gz": "chrome_trace", graph_captures.SUFFIX: "graph_captures"}
 
     def steps(self) -> tuple[int, int, int]:
         """Return the lengths of the blocks: undisturbed, GPU only, full."""

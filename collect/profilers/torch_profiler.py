@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 
 from collect.compile_logs import SUFFIX
+from collect.injected import graph_captures
 from collect.injected.compile_log import LOGS, WORKERS
 from collect.profilers.base import Profiler
 from collect.profilers.blocks import BlockProfiler
@@ -61,7 +62,7 @@ class TorchProfiler(BlockProfiler[TorchOptions]):
     Options = TorchOptions
     kinds: ClassVar = {
         ".trace.json.gz": "chrome_trace",
-        ".graphs.json.gz": "graph_captures",
+        graph_captures.SUFFIX: "graph_captures",
         ".key_averages.csv": "key_averages",
         ".memory_timeline.json.gz": "memory_timeline",
         ".memory_snapshot.pickle": "memory_snapshot",
