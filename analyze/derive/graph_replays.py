@@ -20,7 +20,7 @@ from analyze.derive.interval_nesting import firsts
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, text_codes
 from analyze.derive.threads import OpenIntervals
 from schemas.recorded_tables import CAPTURED
-from schemas.table_declaration import declare_table
+from schemas.table_declaration import declare_table, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -115,11 +115,7 @@ def graph_launches(tables: Mapping[str, pa.Table]) -> pa.Table:
         elif begin is not None and (kind := _kind(call["name"])) and call["correlation_id"] not in seen:
             seen |= {call["correlation_id"]} - {None}
             inside.append({**call, "kind": kind})
-    columns = [name for name, *_ in _COLUMNS]
-    found = {c: [row[c] for row in rows] for c in columns}
-    return pa.table(
-        found, schema=pa.schema([(n, pa.string() if t == "string" else getattr(pa, t)()) for n, t, *_ in _COLUMNS])
-    )
+    return pa.Table.from_pylist(rows, schema=row_schema(_TABLE))
 
 
 def _of_captures(calls: pa.Table) -> list[dict[str, Any]]:
@@ -238,7 +234,9 @@ def _numbers(ranges: pa.Table, call_tid: Ints, call_start: Ints, rows: Ints) -> 
     return found
 
 
-_COLUMNS = (
+_TABLE = declare_table(
+    "graph_launches",
+    "a launch call in the capture of a CUDA graph",
     ("graph", "int32", "", "number of the graph, as in graph_nodes; else in the order of the captures"),
     ("begin_ns", "int64", "ns", "begin of its capture"),
     ("end_ns", "int64", "ns", "end of its capture"),
@@ -251,7 +249,7 @@ _COLUMNS = (
 
 DERIVED = (
     Derived(
-        declare_table("graph_launches", "a launch call in the capture of a CUDA graph", *_COLUMNS),
+        _TABLE,
         version=1,
         reads=READS,
         compute=graph_launches,
