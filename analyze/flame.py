@@ -48,13 +48,11 @@ SELECT run_id::VARCHAR, rank, path, name, total_ns FROM tree_work('{tree}') ORDE
 """
 
 _HELD = """
-SELECT l.run_id::VARCHAR, l.rank, coalesce(o.path, '(not recorded)') AS path, sum(l.bytes)::BIGINT
-FROM allocator_lifetimes l
-JOIN allocator_moments m USING (run_id, rank, device)
-LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
-WHERE m.moment = 'peak' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
-GROUP BY l.run_id, l.rank, o.path
-ORDER BY path
+SELECT r.run_id::VARCHAR, r.rank, r.path, sum(r.bytes)::BIGINT
+FROM allocator_requests r JOIN allocator_moments m USING (run_id, rank, device)
+WHERE m.moment = 'peak' AND r.event <= m.at_event AND coalesce(r.freed_event > m.at_event, true)
+GROUP BY r.run_id, r.rank, r.path
+ORDER BY r.path
 """
 
 NO_OPERATOR = "(no operator)"

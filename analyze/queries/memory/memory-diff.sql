@@ -30,11 +30,9 @@ WITH snapshots AS (
 ),
 held AS (
     SELECT
-        l.run_id, l.rank, l.device, l.bytes, l.event < 0 AS is_older, l.freed_event IS NULL AS is_held,
-        coalesce(CASE '{group}' WHEN 'frame' THEN o.frame ELSE o.path END, '(not recorded)') AS owner
-    FROM allocator_lifetimes l
-    LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
-    WHERE l.event < 0 OR l.freed_event IS NULL
+        run_id, rank, device, bytes, event < 0 AS is_older, freed_event IS NULL AS is_held, {group} AS owner
+    FROM allocator_requests
+    WHERE event < 0 OR freed_event IS NULL
 ),
 sides AS (
     SELECT s.run_id, s.rank, s.device, h.owner, 0 AS before, h.bytes

@@ -25,19 +25,16 @@
 -- @plot bars y={group} x=bytes top=15
 WITH live AS (
     SELECT l.*, m.start_ns AS moment_ns
-    FROM allocator_lifetimes l JOIN allocator_moments m USING (run_id, rank, device)
+    FROM allocator_requests l JOIN allocator_moments m USING (run_id, rank, device)
     WHERE m.moment = '{at}' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
 )
 SELECT
     l.run_group, l.run_id, l.rank, l.device,
-    coalesce(
-        CASE '{group}' WHEN 'frame' THEN o.frame WHEN 'path' THEN o.path ELSE 'stream ' || l.stream END,
-        '(not recorded)'
-    ) AS {group},
+    CASE '{group}' WHEN 'frame' THEN l.frame WHEN 'path' THEN l.path
+        ELSE coalesce('stream ' || l.stream, '(not recorded)') END AS {group},
     count(*) AS blocks, sum(l.bytes)::BIGINT AS bytes,
     pct(sum(l.bytes), sum(sum(l.bytes)) OVER (PARTITION BY l.run_id, l.rank, l.device)) AS share_pct,
     min(l.start_ns) - any_value(zero_ns) AS oldest_ns, any_value(l.moment_ns) - any_value(zero_ns) AS at_ns
 FROM live l
-LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
 LEFT JOIN run_zeros z ON z.run_id = l.run_id
 GROUP BY l.run_group, l.run_id, l.rank, l.device, 5

@@ -27,23 +27,21 @@ WITH spans AS (
     GROUP BY run_group, run_id, rank, device
 ),
 changes AS (
-    SELECT run_id, rank, device, stack, event, 1 AS blocks, bytes FROM allocator_lifetimes
+    SELECT run_id, rank, device, {group} AS owner, event, 1 AS blocks, bytes FROM allocator_requests
     UNION ALL
-    SELECT run_id, rank, device, stack, freed_event, -1, -bytes
-    FROM allocator_lifetimes
+    SELECT run_id, rank, device, {group}, freed_event, -1, -bytes
+    FROM allocator_requests
     WHERE freed_event IS NOT NULL
 ),
 placed AS (
     SELECT
-        c.run_id, c.rank, c.device,
-        coalesce(CASE '{group}' WHEN 'frame' THEN o.frame ELSE o.path END, '(not recorded)') AS owner,
+        c.run_id, c.rank, c.device, c.owner,
         -- What is older than the history is there from its begin on.
         coalesce((e.start_ns - s.first_ns) // s.width_ns, 0) AS bucket, sum(c.blocks) AS blocks, sum(c.bytes) AS bytes
     FROM changes c
     JOIN spans s USING (run_id, rank, device)
     LEFT JOIN allocator_changes e
         ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device AND e.event = c.event
-    LEFT JOIN allocator_owners o ON o.run_id = c.run_id AND o.rank = c.rank AND o.stack = c.stack
     GROUP BY ALL
 ),
 every_bucket AS (

@@ -119,3 +119,11 @@ SELECT
     ) AS path
 FROM _frames
 GROUP BY run_id, rank, stack;
+
+-- @view allocator_requests  a row is one of `allocator_lifetimes`, with the program's lines that requested it.
+-- @column * of allocator_lifetimes
+-- @column frame text              As in `allocator_owners`, or (not recorded).
+-- @column path text               Likewise.
+CREATE VIEW allocator_requests AS
+SELECT l.*, coalesce(frame, '(not recorded)') AS frame, coalesce(path, '(not recorded)') AS path
+FROM allocator_lifetimes l LEFT JOIN allocator_owners USING (run_id, rank, stack);
