@@ -79,7 +79,7 @@ WITH _numbered AS (
 SELECT
     run_id, rank, compile_id, turn, arg_max(failed_compile_id, (coalesce(age, -1), guard)) AS failed_compile_id,
     arg_max(guard, (coalesce(age, -1), guard)) AS guard, count(*) AS guards_failed
-FROM (SELECT * EXCLUDE (compile_id), compile_id FROM _numbered)
+FROM _numbered
 GROUP BY run_id, rank, compile_id, turn;
 
 -- @view recompile_notes  a row is a run with a recompilation in a recorded step, or that ranks waited for: the longest.

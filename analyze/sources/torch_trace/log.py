@@ -62,7 +62,8 @@ def _records(
             line = line[: 1 << 10] + more[-1:]
         data = _parse(line, at, whole, lost)
         number += 1
-        wants = data is not None and "has_payload" in data and _names(data) & needed
+        is_needed = data is not None and not needed.isdisjoint(_names(data))
+        wants = data is not None and is_needed and "has_payload" in data
         digest, size = hashlib.md5(usedforsecurity=False), 0
         payload: list[bytes] = []
         while (line := file.readline(LINE_LIMIT)).startswith(b"\t"):
@@ -75,7 +76,7 @@ def _records(
                 if line.endswith(b"\n") or not (line := file.readline(LINE_LIMIT)):
                     break
         report.position = file.tell()
-        if data is None or not _names(data) & needed:
+        if data is None or not is_needed:
             continue
         if wants and size >= LINE_LIMIT:
             lost.add(at, _TOO_LONG)
