@@ -59,12 +59,29 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
 
 
+STARTED: list[subprocess.Popen[str]] = []
+"""What a test has started."""
+
+
 def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
     """Start `collect ARGUMENTS` with these environment variables."""
     command, pipe = [sys.executable, "-m", "collect", *arguments], subprocess.PIPE
-    return subprocess.Popen(
+    child = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, env=environment(**extra)
     )
+    STARTED.append(child)
+    return child
+
+
+def kill_started() -> None:
+    """Kill what a test that failed has left: a worker without end records until memory is full."""
+    for child in STARTED:
+        if child.poll() is None:
+            for pid in (*descendants(child.pid), child.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            child.wait()
+    STARTED.clear()
 
 
 def read_trace(path: Path) -> dict[str, Any]:

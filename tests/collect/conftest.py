@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from collect_support import Collect, Ran, start
+from collect_support import Collect, Ran, kill_started, start
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """Ends what a test has started and not ended."""
+    yield
+    kill_started()
 
 
 @pytest.fixture
