@@ -1,7 +1,7 @@
-"""What pyproject.toml cannot say: the description of a package index, and the studies.
+"""What pyproject.toml cannot say: the description of a package index, the studies and the sample.
 
 The description is the README, but its links to files of this repository lead nowhere there: each becomes its text and
-the path. The studies, which stand in a folder of their own, are found in `schemas` once installed.
+the path. The studies and the sample of `analyze demo` have folders of their own here. In a wheel they are in packages.
 """
 
 import re
@@ -20,14 +20,16 @@ def description(readme: str) -> str:
 
 
 class Build(build_py):
-    """Also copies the studies."""
+    """Also copies the studies, and the sample of `analyze demo`."""
 
     def run(self):
         """Build."""
         super().run()
         if not self.editable_mode:
-            target = Path(self.build_lib, "schemas", "studies")
-            shutil.copytree(Path(__file__).with_name("studies"), target, dirs_exist_ok=True)
+            here = Path(__file__).parent
+            copied = {"studies": "schemas/studies", "sample_traces/slow-loader": "analyze/samples/slow-loader"}
+            for folder, target in copied.items():
+                shutil.copytree(here / folder, Path(self.build_lib, target), dirs_exist_ok=True)
 
 
 setup(

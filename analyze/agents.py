@@ -20,6 +20,7 @@ from analyze.errors import InputError, MachineError
 from analyze.query import query_files
 from analyze.query.sql_checks import sentence
 from analyze.stored_tables import TABLES
+from schemas.extras import missing
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -142,7 +143,7 @@ def server(traces: Traces) -> MCPServer:
         from mcp.server import MCPServer
         from mcp.types import ToolAnnotations
     except ImportError as e:
-        raise InputError("the package mcp 2 is missing: pip install 'tracequarry[mcp]'") from e
+        raise missing("mcp", "mcp", e) from e
     made = MCPServer("tracequarry", instructions=INSTRUCTIONS, log_level="WARNING")
     tools = Tools(traces)
     reads = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -232,17 +232,16 @@ def sweep(
 @app.command()
 def doctor(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to check for free space.")] = Path("runs"),
-    format: Annotated[str, typer.Option(help="table or json.")] = "table",
+    format: Annotated[Literal["table", "json"], typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Check what this node can record, and how to fix what it cannot.
 
     Exit code: 0 if training can run, 1 if not.
     """
-    if format not in ("table", "json"):
-        _fail(f"--format: {format!r} is not a format; expected table or json", 2)
-    from collect.doctor import report
+    from collect.doctor import run_checks
+    from schemas.checks import print_checks
 
-    raise typer.Exit(report(output, format))
+    raise typer.Exit(print_checks(run_checks(output), format))
 
 
 def main() -> None:

@@ -7,17 +7,15 @@ import io
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from collect.environment import driver_version, has_gpu, output_of
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX
+from schemas.checks import Check
 from schemas.isolation import python
 from schemas.tools import Tool
 from schemas.urls import url_of
@@ -25,36 +23,6 @@ from schemas.urls import url_of
 LOW_DISK_BYTES = 5 << 30
 """A study of a few dozen runs fills this."""
 GIB = 1 << 30
-
-
-class Check(msgspec.Struct, kw_only=True):
-    """One check and its result."""
-
-    name: str
-    status: Literal["ok", "warn", "missing"]
-    found: str
-    fix: str = ""
-    required: bool = False
-    """Training cannot run without it."""
-
-
-def report(output: Path, format: str) -> int:
-    """Print all checks on stdout as a table or as JSON; return the exit code (0 if training can run, else 1)."""
-    checks = run_checks(output)
-    if format == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
-    else:
-        from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text
-
-        table = Table("check", "status", "found", "fix")
-        colors = {"ok": "green", "warn": "yellow", "missing": "red"}
-        for c in checks:
-            # As Text, so that square brackets are no markup.
-            table.add_row(c.name, Text(c.status, colors[c.status]), Text(c.found), Text(c.fix))
-        Console().print(table)
-    return 1 if any(c.required and c.status == "missing" for c in checks) else 0
 
 
 def run_checks(output: Path) -> list[Check]:

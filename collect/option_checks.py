@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,6 +16,7 @@ from collect.injected.step_rules import parse_when
 from collect.options import WATCHING, RunOptions
 from collect.profilers import PROFILERS, make_profiler
 from schemas.errors import InputError
+from schemas.extras import missing
 from schemas.files import is_dir
 from schemas.manifest import is_run_id
 from schemas.option_declaration import Declared, declared
@@ -211,6 +213,9 @@ def resolve(options: RunOptions) -> RunOptions:
         raise InputError("--profiler gpu: there is no GPU to record; `collect doctor` checks the driver")
     if options.program:
         return resolved
+    for package in ("torch", "torchvision"):
+        if find_spec(package) is None:
+            raise missing("--model", "collect", f"{package} is not installed")
     if device == "cpu":
         if options.parallel == "dp" and options.gpus > 1:
             raise InputError("--parallel dp splits a batch over GPUs; with --device cpu use --gpus 1 or --parallel ddp")

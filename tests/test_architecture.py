@@ -25,7 +25,7 @@ FILES = {
 }
 
 FLOORS = (
-    ("analyze.cpus", "analyze.errors", "analyze.shell", "analyze.atomic_output"),
+    ("analyze.browser", "analyze.cpus", "analyze.errors", "analyze.shell", "analyze.atomic_output"),
     ("analyze.derive",),
     ("analyze.stored_tables",),
     ("analyze.sources",),
@@ -50,7 +50,7 @@ FLOORS = (
     ("analyze.serve",),
     ("analyze.traces",),
     ("analyze",),
-    ("analyze.agents",),
+    ("analyze.agents", "analyze.demo", "analyze.doctor"),
     ("analyze.cli",),
     ("analyze.__main__",),
 )

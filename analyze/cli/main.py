@@ -16,6 +16,8 @@ from analyze.cli.cache import cache
 from analyze.cli.commit import commit
 from analyze.cli.compact import compact
 from analyze.cli.compare import CompareCommand, compare
+from analyze.cli.demo import demo
+from analyze.cli.doctor import doctor
 from analyze.cli.flame import flame
 from analyze.cli.info import info
 from analyze.cli.ingest import ingest
@@ -54,6 +56,8 @@ COMMANDS = (
     commit,
     compact,
     cache,
+    demo,
+    doctor,
 )
 """In the order of `analyze --help`."""
 

@@ -23,6 +23,7 @@ from analyze.ingestion.shards import MOST, Share, ingest_shard
 from analyze.store.file_digest import Digests
 from analyze.store.object_storage import store_at
 from analyze.store.store import Store
+from schemas.extras import missing
 from schemas.isolation import isolated_children
 from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
 from schemas.urls import as_given, is_remote
@@ -155,7 +156,7 @@ def _engine(
     except TaskError as e:
         raise InputError(f"--launcher {name}: {e}") from e
     except ImportError as e:
-        raise InputError(f"--launcher {name}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
+        raise missing(f"--launcher {name}", "cluster", e) from e
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from analyze.errors import InputError
 from analyze.render.texts import visible
 from analyze.render.units import finite
+from schemas.extras import missing
 
 if TYPE_CHECKING:
     from analyze.query.result import Result
@@ -28,7 +29,7 @@ def write_excel(answer: Result, path: Path) -> None:
     try:
         import xlsxwriter
     except ImportError as e:
-        raise InputError("writing .xlsx needs XlsxWriter: pip install 'tracequarry[xlsx]'") from e
+        raise missing(f"{path}", "xlsx", e) from e
     rows = answer.rows()
     if len(rows) >= _MOST_ROWS or len(answer.columns) > _MOST_COLUMNS:
         raise InputError(f"a sheet of Excel holds {_MOST_ROWS:,} rows and {_MOST_COLUMNS:,} columns; write .parquet")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import sys
-import webbrowser
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from analyze.browser import open_page
 from analyze.errors import InputError
 from analyze.query.selection import Selection
 from analyze.store.store import Store
+from schemas.extras import missing
 
 PORT = 8321
 """Default port; if it is taken, a free one is used."""
@@ -71,15 +71,14 @@ def check() -> None:
         import starlette  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError as e:
-        raise InputError("serve needs Starlette and Uvicorn: pip install 'tracequarry[serve]'") from e
+        raise missing("serve", "serve", e) from e
 
 
 def browse(address: str, wanted: bool) -> None:
     """Print the address, and open it in a browser if wanted and if there is a display."""
     print(f"{address}  (Ctrl-C stops)", file=sys.stderr, flush=True)
-    screen = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    if wanted and screen:
-        webbrowser.open(address)
+    if wanted:
+        open_page(address)
 
 
 def _listen(host: str, port: int | None) -> socket.socket:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
 
 from analyze.errors import InputError, StorageError
+from schemas.extras import missing
 
 _TIMES = ("LastModified", "mtime", "last_modified", "Last-Modified", "modified", "updated", "created")
 """Names of the modification time in file systems of fsspec."""
@@ -112,7 +113,7 @@ def storage_errors(url: str) -> Iterator[None]:
     except (InputError, FileExistsError, FileNotFoundError, MemoryError):
         raise
     except ImportError as e:
-        raise InputError(f"{url}: needs `pip install 'tracequarry[cloud]'` ({e})") from e
+        raise missing(url, "cloud", e) from e
     except Exception as e:
         raise StorageError(f"{url}: {type(e).__name__}: {str(e).partition(chr(10))[0]}") from e
 

@@ -16,7 +16,8 @@ from collect.run_command import Signals
 from collect.run_folder import left_running
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.sweep import OnStart, Outcome, Work, cell_command, run_cell
-from schemas.errors import InputError, MachineError
+from schemas.errors import InputError
+from schemas.extras import missing
 from schemas.slurm import OUT_OF_TIME, TaskError, largest_array, sbatch_options, submitted
 from schemas.sweep import Cell
 
@@ -36,7 +37,7 @@ def launch(
     """Run cells as tasks; yield their outcomes as they end. A signal cancels the tasks that have not ended.
 
     `slurm` submits an array for each number of GPUs. `local` runs the same on this machine, one cell after the other so
-    that none disturbs another's measurement. `options` are parameters of submitit. Raises InputError and MachineError.
+    that none disturbs another's measurement. `options` are parameters of submitit. Raises InputError.
     """
     if launcher not in LAUNCHERS:
         raise InputError(f"--launcher {launcher}: must be {' or '.join(LAUNCHERS)}")
@@ -73,7 +74,7 @@ def _cluster_errors(launcher: str) -> Iterator[None]:
     except TaskError as e:
         raise InputError(f"--launcher {launcher}: {e}") from e
     except ImportError as e:
-        raise MachineError(f"--launcher {launcher}: needs `pip install 'tracequarry[cluster]'` ({e})") from e
+        raise missing(f"--launcher {launcher}", "cluster", e) from e
 
 
 def _task(options: RunOptions, command: list[str]) -> Outcome:
