@@ -293,3 +293,25 @@ def test_sweep_by_sbatch_script(shared: Path) -> None:
     wait_for(lambda: not queue(), 300)
     done = [cell["values"] for n in range(most + 1) for cell in cells(f"out/cell-{n + 1}") if cell["status"] == "done"]
     assert done == [{"steps": n + 1} for n in range(most + 1)]
+
+
+def test_two_sides_in_turn_resume_after_a_requeue(shared: Path) -> None:
+    """The command of docs/collect.md, of which Slurm takes the job away and starts it again."""
+    [command] = re.findall(r'`sbatch (.*) --wrap "collect ab \.\.\."`', (ROOT / "docs/collect.md").read_text())
+    program = "sh -c 'echo $SIDE >> begun; [ $(wc -l < begun) != 2 ] || [ -e again ] || sleep 600'"
+    sides = f"collect ab -n 2 -o ab --profiler none --a-env SIDE=a --b-env SIDE=b -- {program}"
+    number = told("sbatch", "--parsable", *shlex.split(command), "--wrap", sides).strip()
+    wait_for(lambda: Path("begun").exists() and len(Path("begun").read_text().split()) == 2)
+    Path("again").touch()
+    told("scontrol", "requeue", number)
+    # Slurm waits two minutes before it starts a requeued job.
+    wait_for(lambda: "JobState=PENDING" in told("scontrol", "show", "job", number))
+    told("scontrol", "update", f"JobId={number}", "StartTime=now")
+    wait_for(lambda: not queue())
+    found = cells("ab")
+    assert [cell["status"] for cell in found] == ["done"] * 4, Path(f"slurm-{number}.out").read_text()
+    # The second recording was interrupted, and recorded again; the first one was not.
+    order = [cell["values"]["side"] for cell in found]
+    assert Path("begun").read_text().split() == [order[0], order[1], *order[1:]]
+    statuses = sorted(read_manifest(path.parent).status for path in Path("ab").glob("*/run.json"))
+    assert statuses == ["done"] * 4 + ["failed"]
