@@ -1,14 +1,15 @@
 """How much longer do steps take while they are recorded? `python recording_overhead.py FOLDER [PROGRAM ...]`.
 
-Runs each program plain and under `collect run` with its defaults. Prints medians, and with --repeat the least and
-greatest ratios. Needs a GPU, and two for DDP, FSDP2 and trainer_2gpu; trainer needs transformers and accelerate. A
-program prints its own median step time, by CUDA events. `--program fsdp2` and the like run on a machine without a GPU,
-too, small and by the host's clock: to try them.
+Runs each program plain and under `collect run`. Prints medians, and with --repeat the least and greatest. Needs a GPU,
+and two for DDP, FSDP2 and trainer_2gpu; some programs need transformers and accelerate, or lightning. A program prints
+its own step times, by CUDA events. `--program fsdp2`, trainer and Lightning's run on a machine without a GPU, too,
+small and by the host's clock: to try them.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -16,18 +17,24 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-STEPS = 60
-"""Steps of a program; `collect` records within the first 19."""
-SKIPPED = 25
-"""Steps that a program does not time: warm-up, and all that `collect` records."""
+BLOCK = int(os.environ.get("BLOCK_STEPS", "5"))
+"""Steps of each block of `collect`."""
+FIRST = 2
+"""First undisturbed step of `collect`."""
+SKIPPED = 3 * BLOCK + 10
+"""Steps until `collect` is certainly done."""
+STEPS = SKIPPED + 15
+"""Steps of a program."""
 
 
 class Steps:
-    """Iterates over steps, and prints their median time at the end."""
+    """Iterates over steps. At the end it prints the mean of those that `collect` leaves undisturbed, and the median of
+    the last ones.
+    """
 
     def __init__(self, steps: int = STEPS, skipped: int = SKIPPED) -> None:
         self.steps, self.skipped = steps, skipped
@@ -54,17 +61,18 @@ class Steps:
             self._marks.append(time.perf_counter())
 
     def end(self) -> None:
-        """Print the median time of a step."""
+        """Print the step times."""
         import torch
 
-        pairs = list(zip(self._marks[self.skipped :], self._marks[self.skipped + 1 :], strict=False))
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-            median = statistics.median(a.elapsed_time(b) for a, b in pairs)
+            ms = [a.elapsed_time(b) for a, b in itertools.pairwise(self._marks)]
         else:
-            median = 1000 * statistics.median(b - a for a, b in pairs)
+            ms = [1000 * (b - a) for a, b in itertools.pairwise(self._marks)]
         if os.environ.get("RANK", "0") == "0":
-            print(f"median step: {median:.3f} ms", flush=True)
+            first = ms[FIRST : FIRST + BLOCK]
+            last = ms[self.skipped :]
+            print(f"first: {statistics.mean(first):.3f} ms, last: {statistics.median(last):.3f} ms", flush=True)
 
 
 def _device() -> str:
@@ -135,7 +143,7 @@ def fsdp2() -> None:
     dist.destroy_process_group()
 
 
-def trainer() -> None:
+def trainer(**settings: Any) -> None:
     """Trainer of transformers, Llama of 117 M, bf16, batch 8 x 512."""
     import tempfile
 
@@ -161,15 +169,57 @@ def trainer() -> None:
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
             folder, per_device_train_batch_size=8, max_steps=STEPS, save_strategy="no", report_to="none",
-            bf16=on_gpu, use_cpu=not on_gpu, logging_steps=STEPS,
+            bf16=on_gpu, use_cpu=not on_gpu, logging_steps=STEPS, **settings,
         )  # fmt: skip
         Trainer(LlamaForCausalLM(config), arguments, train_dataset=data, callbacks=[Times()]).train()
     steps.end()
 
 
+def trainer_compiled() -> None:
+    """The same under torch.compile."""
+    trainer(torch_compile=True)
+
+
 def trainer_2gpu() -> None:
     """The same under torchrun, on 2 GPUs."""
     trainer()
+
+
+def lightning_resnet50() -> None:
+    """Lightning, ResNet-50, bf16, batch 64, its own data loader."""
+    import lightning
+    import torch
+    import torchvision
+
+    on_gpu = _device() == "cuda"
+    batch, size = (64, 224) if on_gpu else (2, 32)
+    steps = Steps()
+    steps.begin()
+
+    class Module(lightning.LightningModule):
+        """Trains the model, and marks the steps."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = torchvision.models.resnet50() if on_gpu else torchvision.models.resnet18()
+
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            steps.next()
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
+
+    few = torch.utils.data.TensorDataset(torch.randn(batch, 3, size, size), torch.randint(1000, (batch,)))
+    data: Any = torch.utils.data.ConcatDataset([few] * STEPS)
+    fit = lightning.Trainer(
+        max_steps=STEPS, max_epochs=-1, accelerator="auto", devices=1, precision="bf16-mixed" if on_gpu else "32-true",
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+    fit.fit(Module(), torch.utils.data.DataLoader(data, batch_size=batch, num_workers=4 * on_gpu))
+    steps.end()
 
 
 def resnet50() -> None:
@@ -258,21 +308,23 @@ def data_bound() -> None:
 PROGRAMS: dict[str, Callable[[], None]] = {
     f.__name__: f
     for f in (
-        ddp, late_rank, fsdp2, trainer, trainer_2gpu, resnet50, generate, cuda_graph, host_bound, data_bound,
+        trainer, trainer_compiled, lightning_resnet50, ddp, fsdp2, trainer_2gpu,
+        late_rank, resnet50, generate, cuda_graph, host_bound, data_bound,
     )
 }  # fmt: skip
 OPTIONS = {"generate": ["--profiler", "gpu,torch"], "cuda_graph": ["--step-function", "__main__:graph_step"]}
 """Options of `collect run`, where a program needs some."""
+ON_TWO_GPUS = ("ddp", "late_rank", "fsdp2", "trainer_2gpu")
 LAUNCHER = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 def _command(name: str) -> list[str]:
-    launcher = LAUNCHER if name in ("ddp", "late_rank", "fsdp2", "trainer_2gpu") else []
+    launcher = LAUNCHER if name in ON_TWO_GPUS else []
     return [sys.executable, *launcher, str(Path(__file__).resolve()), "--program", name]
 
 
-def _median(text: str) -> float | None:
-    found = re.findall(r"median step: ([\d.]+) ms", text)
+def _printed(text: str, which: str) -> float | None:
+    found = re.findall(rf"{which}: ([\d.]+) ms", text)
     return float(found[-1]) if found else None
 
 
@@ -284,29 +336,35 @@ def _run(command: list[str]) -> str:
     return done.stdout + done.stderr
 
 
-def measure(name: str, output: Path) -> dict[str, Any]:
-    """Run a program plain and recorded, and return its step times in ms by column."""
-    row: dict[str, Any] = {"program": name, "plain": _median(_run(_command(name)))}
-    before = set(output.glob("*/run.json"))
-    collect = [sys.executable, "-m", "collect", "run", "-o", str(output), *OPTIONS.get(name, [])]
-    said = _run([*collect, "--", *_command(name)])
-    [path] = set(output.glob("*/run.json")) - before
-    row["after"] = _median(said)
+def plain(name: str) -> dict[str, Any]:
+    """Run a program without `collect`, and return its step time in ms."""
+    return {"plain": _printed(_run(_command(name)), "last" if name == "generate" else "first")}
+
+
+def recorded(name: str, output: Path, options: Sequence[str] = ()) -> dict[str, Any]:
+    """Record a program in a folder of its own, and return its step times in ms by column."""
+    collect = [sys.executable, "-m", "collect", "run", "-o", str(output), "--steps", str(BLOCK)]
+    said = _run([*collect, *OPTIONS.get(name, []), *options, "--", *_command(name)])
+    row: dict[str, Any] = {"after": _printed(said, "last")}
+    [path] = output.glob("*/run.json")
     for one in json.loads(path.read_text())["passes"]:
         ranks = one["ranks"]
         if name == "generate":
-            row[one["profiler"]] = _median((path.parent / one["profiler"] / "log.txt").read_text())
-            row["undisturbed"] = row["plain"]
+            row[one["profiler"]] = _printed((path.parent / one["profiler"] / "log.txt").read_text(), "last")
         elif ranks:
             slowest = max(ranks, key=lambda r: r["recorded_step_ns"] or 0)
             row[one["profiler"]] = (slowest["recorded_step_ns"] or 0) / 1e6
             row["undisturbed"] = (slowest["undisturbed_step_ns"] or 0) / 1e6
         if one["profiler"] == "gpu":
             row["recorder"] = one["options"].get("recorder")
-    for recorded in ("gpu", "torch"):
-        if row.get(recorded) and row.get("undisturbed"):
-            row[f"{recorded} ratio"] = row[recorded] / row["undisturbed"]
     return row
+
+
+def with_ratios(row: dict[str, Any]) -> dict[str, Any]:
+    """Add the ratios to the undisturbed step, which `collect` cannot time where it records all of a program."""
+    row.setdefault("undisturbed", row["plain"])
+    ratios = {f"{c} ratio": row[c] / row["undisturbed"] for c in ("gpu", "torch") if row.get(c) and row["undisturbed"]}
+    return row | ratios
 
 
 COLUMNS = ("program", "plain", "undisturbed", "gpu", "torch", "gpu ratio", "torch ratio", "after", "recorder")
@@ -316,8 +374,14 @@ def _cell(rows: list[dict[str, Any]], column: str) -> str:
     values = [row[column] for row in rows if row.get(column) is not None]
     if not values or isinstance(values[0], str):
         return str(values[0]) if values else ""
-    spread = f" ({min(values):.2f} to {max(values):.2f})" if "ratio" in column and len(values) > 1 else ""
-    return f"{statistics.median(values):.3f}{spread}"
+    digits = 2 if "ratio" in column else 1 if min(values) >= 10 else 2
+    spread = f" ({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+    return f"{statistics.median(values):.{digits}f}{spread}"
+
+
+def table_row(name: str, rows: list[dict[str, Any]]) -> str:
+    """Return the Markdown row of a program that was measured several times."""
+    return "| " + " | ".join(_cell([{"program": name, **row} for row in rows], column) for column in COLUMNS) + " |"
 
 
 def main() -> None:
@@ -331,16 +395,15 @@ def main() -> None:
     if options.program:
         PROGRAMS[options.program]()
         return
-    output, repeat = options.output, options.repeat
-    output.mkdir(parents=True, exist_ok=True)
     print("| " + " | ".join(COLUMNS) + " |\n|" + " --- |" * len(COLUMNS), flush=True)
     for name in options.names or PROGRAMS:
+        folders = [options.output / f"{name}-{n}" for n in range(options.repeat)]
         try:
-            rows = [measure(name, output) for _ in range(repeat)]
+            rows = [with_ratios(plain(name) | recorded(name, folder)) for folder in folders]
         except Exception as e:
             print(f"| {name} | {type(e).__name__}: {e} |", flush=True)
             continue
-        print("| " + " | ".join(_cell(rows, column) for column in COLUMNS) + " |", flush=True)
+        print(table_row(name, rows), flush=True)
 
 
 if __name__ == "__main__":
