@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
@@ -131,6 +132,17 @@ def test_cache_is_kept_below_its_size(own: Path, tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{sum(e.bytes for e in cache.entries()) + 1000}B")
     ask(last, "kernel-share")
     assert len(cache.entries()) == 5
+
+
+def test_size_of_an_entry_is_that_of_its_files(own: Path, tmp_path: Path) -> None:
+    ask(*traces(tmp_path, "a"), "kernel-share")
+    [entry] = cache.entries()
+    source = entry.folder / "source.json"
+    stored = sum(file.stat().st_size for file in entry.folder.rglob("*") if file.is_file() and file != source)
+    assert entry.bytes == stored > 0
+    # An entry of an older version does not say its size.
+    source.write_text(json.dumps({k: v for k, v in json.loads(source.read_text()).items() if k != "bytes"}))
+    assert [e.bytes for e in cache.entries()] == [stored + source.stat().st_size]
 
 
 def test_cache_list_names_the_source_of_each_entry(own: Path, tmp_path: Path) -> None:
