@@ -8,6 +8,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,6 +28,16 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Variables of a program that sees no GPU, of which its first use would be waited for."""
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 """torchrun."""
+
+
+def two_ranks(*command: object) -> list[str]:
+    """Return a command that starts two ranks as mpirun does: it imports no torch, as torchrun does for 2 s."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    common = f"MASTER_ADDR=127.0.0.1 MASTER_PORT={port} WORLD_SIZE=2"
+    both = f'{common} RANK=0 "$@" & {common} RANK=1 "$@"; code=$?; wait $! && exit $code'
+    return ["sh", "-c", both, "sh", sys.executable, *map(str, command)]
 
 
 @dataclass

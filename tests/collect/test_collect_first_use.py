@@ -182,7 +182,10 @@ def test_optimizers_that_step_in_the_backward_pass(collect: Collect, tmp_path: P
 
 
 OWN_PROFILERS = {
-    "before the training": ("with own() as p:\n    train(1)\ntrain(7)\nprint('theirs:', counted(p))", 1, True),
+    "before and after the training": (
+        "with own() as p:\n    train(1)\ntrain(7)\nwith own() as q:\n    train(2)\n"
+        "print('theirs:', counted(p) + counted(q))", 3, True,
+    ),
     "around the first step": (
         "p = own()\ntrain(7, {0: p.start, 1: p.stop})\nprint('theirs:', counted(p))", 1, True,
     ),
@@ -192,7 +195,6 @@ OWN_PROFILERS = {
     "without a training": (
         "with own() as p:\n    torch.nn.Linear(8, 4)(torch.ones(2, 8))\nprint('theirs:', counted(p))", 1, False,
     ),
-    "after the training": ("train(7)\nwith own() as p:\n    train(2)\nprint('theirs:', counted(p))", 2, True),
 }  # fmt: skip
 """What a program does, how many products its own profiler has to see, and whether there is room for ours."""
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import LAUNCHER, NO_GPU, ROOT, Collect, environment, names, read_csv, read_trace
+from collect_support import LAUNCHER, NO_GPU, ROOT, Collect, environment, names, read_csv, read_trace, two_ranks
 
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
@@ -257,7 +257,7 @@ def step_ranges(trace: dict[str, Any]) -> list[tuple[float, str]]:
 
 def test_ranks_start_together_after_warm_up(collect: Collect, script: Script) -> None:
     # Nothing in the program makes rank 0 wait for rank 1, which is 3 s late in the last warm-up step.
-    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *LAUNCHER, "--nproc-per-node=2", script(APART), "late")
+    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *two_ranks(script(APART), "late"))
     assert ran.code == 0, ran.stderr
     traces = [read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz") for rank in (0, 1)]
     steps = [step_ranges(trace) for trace in traces]
@@ -275,8 +275,7 @@ def test_ranks_start_together_after_warm_up(collect: Collect, script: Script) ->
 
 
 def test_rank_that_never_steps_does_not_block_others(collect: Collect, script: Script) -> None:
-    apart = [*LAUNCHER, "--nproc-per-node=2", script(APART), "never"]
-    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *apart)
+    ran = collect("--steps", "3", "--warmup", "3", *ALONE, "--", *two_ranks(script(APART), "never"))
     assert ran.code == 0, ran.stderr
     stepping, whole = ran.manifest.passes[0].ranks
     assert (stepping.counted_steps, stepping.warmed_up, stepping.aligned) == (3, True, False)

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace
+from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace, two_ranks
 
 from collect.injected.blocks import FULL, GPU, UNDISTURBED
 from collect.rank_reports import AttachedReport, BlockReport, RankReport
@@ -38,16 +38,6 @@ subprocess.run([sys.executable, "-c", "import torch; torch.zeros(3) + 1"], check
 join(rank, 2, sys.argv[1] + "/store")
 """
 )
-AGAIN = (
-    JOIN
-    + """
-attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
-torch.zeros(3) if attempt == "0" else torch.ones(3)
-join(int(os.environ["RANK"]), 2, sys.argv[1] + "/store" + attempt)
-sys.exit(attempt == "0")
-"""
-)
-TWO = [*LAUNCHER, "--nproc-per-node=2"]
 
 
 def operators(ran: Ran) -> dict[str, set[str]]:
@@ -75,18 +65,10 @@ def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None
 def test_helper_with_rank_variables_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
-    ran = collect("--", *TWO, str(program), str(tmp_path), **NO_GPU)
+    ran = collect("--", *two_ranks(program, tmp_path), **NO_GPU)
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     says = "discarded recordings: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
-
-
-def test_only_last_attempt_of_a_restarted_job_is_kept(collect: Collect, tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(AGAIN)
-    ran = collect("--", *TWO, "--max-restarts=1", str(program), str(tmp_path))
-    assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
-    assert "earlier attempt" in (ran.manifest.passes[0].note or "")
 
 
 def test_ranks_are_known_after_process_group_is_destroyed(collect: Collect, tmp_path: Path) -> None:
@@ -110,9 +92,9 @@ STEPS = """
 import sys, torch
 model = torch.nn.Linear(8, 4)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def train(steps):
+def train(steps, last=torch.sigmoid):
     for step in range(steps):
-        model(torch.ones(2, 8)).sum().backward()
+        last(model(torch.ones(2, 8))).sum().backward()
         optimizer.step()
 """
 LAUNCHES = "import subprocess, sys, torchvision\nsubprocess.run([sys.executable, sys.argv[1]], check=True)\n"
@@ -123,9 +105,9 @@ attempt = os.environ["TORCHELASTIC_RESTART_COUNT"]
 store = "file://" + sys.argv[1] + "/store" + attempt
 dist.init_process_group("gloo", init_method=store, rank=int(os.environ["RANK"]), world_size=2)
 if attempt == "0":
-    train(1)
+    train(3)
     raise SystemExit(1)
-train(3)
+train(3, torch.tanh)
 """
 FEW = ["--warmup", "1", "--steps", "2"]
 
@@ -157,12 +139,18 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, t
 
 
 def test_restart_that_succeeds_is_done(collect: Collect, tmp_path: Path) -> None:
+    """The recordings of the first attempt, which are complete, are discarded."""
     program = tmp_path / "program.py"
     program.write_text(STEPS + RESTARTED)
-    ran = collect(*FEW, "--", *TWO, "--max-restarts=1", str(program), str(tmp_path), **NO_GPU)
+    ran = collect(
+        *FEW, "--", *LAUNCHER, "--nproc-per-node=2", "--max-restarts=1", str(program), str(tmp_path), **NO_GPU
+    )
     assert ran.code == 0 and ran.manifest.status == "done", ran.stderr
     done = ran.manifest.passes[0]
     assert done.counted_steps == 2 and [r.rank for r in done.ranks] == [0, 1]
+    assert "2 of a rank of another job, or of an earlier attempt" in (done.note or "")
+    for rank in (0, 1):
+        assert names(read_trace(ran.folder / f"torch/rank-{rank}.trace.json.gz"), "cpu_op").count("aten::tanh") == 2
 
 
 def recorded(folder: Path, stem: str, **fields: object) -> AttachedReport:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, Collect, environment, names, read_csv, read_trace
+from collect_support import Collect, environment, names, read_csv, read_trace, two_ranks
 
 import analyze
 from collect import Recorder
@@ -95,7 +95,7 @@ def test_bad_options() -> None:
 def test_ranks_record_one_run(tmp_path: Path) -> None:
     program = tmp_path / "loop.py"
     program.write_text(RANKS)
-    command = [*LAUNCHER, "--nproc-per-node=2", str(program), str(tmp_path / "runs"), "9"]
+    command = two_ranks(program, tmp_path / "runs", "9")
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     [job] = (tmp_path / "runs").iterdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, NO_GPU, Collect, Ran, environment, interrupt, names, read_trace, start, wait_for
+from collect_support import NO_GPU, Collect, Ran, environment, interrupt, names, read_trace, start, two_ranks, wait_for
 
 import analyze
 from collect.injected.step_rules import StepRules
@@ -17,20 +18,20 @@ from collect.option_checks import make_options
 from schemas.errors import InputError
 from schemas.manifest import Manifest, read_manifest
 
-ANOMALIES = (10_000, 20_000, 35_000)
+ANOMALIES = (3_000, 6_000, 10_000)
 WEEK = f"""
 import resource, sys, time, torch
 torch.set_num_threads(1)
 model = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 x = torch.ones(1, 2)
-for step in range(40_000):
+for step in range(12_000):
     optimizer.zero_grad()
     model(x).sum().backward()
     if any(first <= step < first + 12 for first in {ANOMALIES}):
         time.sleep(0.1)
     optimizer.step()
-    if step in (4_000, 39_999):
+    if step in (2_000, 11_999):
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 RANKS = """
@@ -96,7 +97,7 @@ def test_week_with_three_anomalies(collect: Collect, tmp_path: Path) -> None:
 def test_ranks_record_together(collect: Collect, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text(RANKS)
     rules = ["--when", "step > 5 x median for 3 steps", "--at-step", "10..11", "--steps", "3"]
-    ran = collect(*rules, "--", *LAUNCHER, "--nproc-per-node=2", str(script), **NO_GPU)
+    ran = collect(*rules, "--", *two_ranks(script), **NO_GPU)
     assert ran.code == 0, ran.stderr
     found = recordings(ran.folder)
     assert len(found) == 3 and "at-step-10" in found
@@ -191,24 +192,28 @@ def test_cost_before_a_trigger(collect: Collect, tmp_path: Path) -> None:
     assert profiles == "False" and recordings(ran.folder) == {}
 
 
-THREE_SLOW_STEPS = """
+SLOW_STEPS = """
 import time, torch
 weight = torch.ones(1, requires_grad=True)
 optimizer = torch.optim.SGD([weight], lr=0.1)
-for step in range(70):
+for step in range(100):
     weight.sum().backward()
-    time.sleep({30: 0.3, 45: 0.6, 60: 0.9}.get(step, 0.05))
+    time.sleep({30: 0.4, 45: 0.8, 60: 1.2, 75: 0.6, 90: 1.0}.get(step, 0.05))
     optimizer.step()
 """
 
 
 def test_recordings_of_the_slowest_steps_stay(collect: Collect, tmp_path: Path) -> None:
-    (script := tmp_path / "train.py").write_text(THREE_SLOW_STEPS)
+    """On a busy machine other steps are slow, too, or come too soon: what stays is compared with what was recorded."""
+    (script := tmp_path / "train.py").write_text(SLOW_STEPS)
     ran = collect("--slowest", "2", "--steps", "1", "--", sys.executable, str(script), **NO_GPU)
     assert ran.code == 0, ran.stderr
-    assert f"recorded: {ran.folder}/{ran.folder.name}-slow-step-30 " in ran.stderr
+    said = re.findall(r"^recorded: \S+-(slow-step-\d+) \(step \d+ took ([\d,.]+) ms", ran.stderr, flags=re.M)
+    took_ms = {name: float(ms.replace(",", "")) for name, ms in said}
+    slowest = sorted(took_ms, key=lambda name: took_ms[name])[-2:]
+    assert len(took_ms) > 2 and min(took_ms[name] for name in slowest) > 500
     found = recordings(ran.folder)
-    assert sorted(name for name in found if not name.startswith("usual-step-")) == ["slow-step-45", "slow-step-60"]
+    assert {name for name in found if not name.startswith("usual-step-")} == {*slowest}
     assert len(found) == 3
 
 
