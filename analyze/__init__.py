@@ -118,6 +118,8 @@ def ingest(
     target = store_at(store)
     check_place(target)
     found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
+    if found.unpacked and (launcher is not None or share is not None):
+        raise InputError("ingest: several processes cannot share an archive; unpack it, and name the folder")
     if launcher is not None:
         from analyze.ingestion.shard_launchers import launch
 
@@ -149,7 +151,10 @@ def slurm_script(
 
     given = [Path(p) for p in paths]
     flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]
-    return script(given, Path(store), discover(given, None, as_one_run), shards, as_texts(launcher_options), flags)
+    found = discover(given, None, as_one_run)
+    if found.unpacked:
+        raise InputError("ingest: several processes cannot share an archive; unpack it, and name the folder")
+    return script(given, Path(store), found, shards, as_texts(launcher_options), flags)
 
 
 def commit(store: Paths, allow_missing: bool = False) -> IngestResult:

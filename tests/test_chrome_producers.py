@@ -81,10 +81,3 @@ def test_copies_are_recognised_by_name(tmp_path: Path) -> None:
         copy = event("gpu_memcpy", name, 0, 2, 0, 7, device=0, stream=7, bytes=4096)
         [found] = ask(write_trace(tmp_path / "t.json", [copy]), "memcpy")
         assert (name, found["kind"], found["bytes"]) == (name, kind, 4096)
-
-
-def test_archives_are_rejected(tmp_path: Path) -> None:
-    path = tmp_path / "traces.zip"
-    path.write_bytes(b"PK\x03\x04")
-    with pytest.raises(analyze.InputError, match=r"traces\.zip: an archive: unpack it first"):
-        analyze.open(path)

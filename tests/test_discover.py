@@ -276,9 +276,12 @@ def test_archives_in_a_folder_are_named(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"PK")
     found = discover([tmp_path])
     names = ", ".join(f"{tmp_path}/{name}" for name in ("a.zip", "b.tar.gz", "c.json.zst"))
-    assert (len(found), found.warnings) == (1, [f"{tmp_path}: 3 archives are not read, unpack first: {names}"])
+    assert (len(found), found.warnings) == (
+        1,
+        [f"{tmp_path}: 3 archives are not read, name or unpack them: {names}"],
+    )
     (tmp_path / "t.json").unlink()
-    with pytest.raises(InputError, match=r"3 archives are not read, unpack first: .*a\.zip"):
+    with pytest.raises(InputError, match=r"3 archives are not read, name or unpack them: .*a\.zip"):
         discover([tmp_path])
 
 

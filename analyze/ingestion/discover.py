@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
+from analyze.ingestion.archives import Unpacked, is_archive
 from analyze.ingestion.graph_captures import CAPTURES, FOLDER
 from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
 from analyze.ingestion.raw_files import export_of, given_paths
@@ -33,7 +34,7 @@ _SUFFIXES = re.compile(
 _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
 """The catalogue of a store at a URL."""
-_ARCHIVES = {".zip", ".tar", ".tgz", ".7z", ".rar", ".zst", ".xz", ".bz2"}
+_ARCHIVES = {".zip", ".tar", ".tgz", ".tzst", ".7z", ".rar", ".zst", ".xz", ".bz2"}
 _SLUG_LENGTH = 80
 _NAMED = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -50,6 +51,8 @@ class Found(list[RunInput]):
     def __init__(self) -> None:
         super().__init__()
         self.warnings: list[str] = []
+        self.unpacked = Unpacked()
+        """The contents of archives; ingest them before this object ends."""
 
 
 def discover(
@@ -57,19 +60,29 @@ def discover(
 ) -> Found:
     """Return the runs in files and folders, which may be URLs, in a stable order.
 
-    A folder with a run.json is a run folder, and those of one job on several nodes are one run. Bare files are one run
+    An archive (.zip, .tar, .tar.gz, .tar.zst, .zst) is read as the folder that it contains. A folder with a run.json is
+    a run folder, and those of one job on several nodes are one run. Bare files are one run
     only if they say so (see `grouping`) or the user does (`as_one`); any other file is a run of its own.
     Links below a folder are not followed.
     `known`: files whose hints are known; they are not read again. Raises InputError for a path that does not
     exist or holds nothing to read, StorageError for what the storage behind a URL refuses.
     """
     found = Found()
-    known = known or {}
+    given = [found.unpacked.folder(p) if is_archive(p) and p.is_file() else p for p in given_paths(paths)]
+    with found.unpacked.naming():
+        _discover(given, known or {}, as_one, found)
+    found.warnings[:] = [*found.unpacked.warnings, *map(found.unpacked.named, found.warnings)]
+    for run in found:
+        run.columns["source"] = found.unpacked.named(run.columns["source"])
+        run.warnings = list(map(found.unpacked.named, run.warnings))
+    return found
+
+
+def _discover(given: list[RawPath], known: Mapping[FileState, StoredFile], as_one: bool, found: Found) -> None:
     digests = Digests({state: file.digest for state, file in known.items() if file.digest})
     looked = {state: file.looked for state, file in known.items() if file.looked}
     folders: dict[RawPath, RawPath] = {}
     bare: dict[RawPath, BareFile] = {}
-    given = given_paths(paths)
     for path in given:
         below = _look(path, looked)
         found.warnings += below.warnings
@@ -105,7 +118,6 @@ def discover(
     _drop_second(found)
     for copies in {path.copies for path in given if isinstance(path, RemotePath)}:
         copies.drop_others(file.path for run in found for file in run.files)
-    return found
 
 
 def check_place(store: Store) -> None:
@@ -167,7 +179,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
             archives.append(printable(entry))
     if archives:
         many = "archives are" if len(archives) > 1 else "archive is"
-        below.warnings.append(f"{path}: {len(archives)} {many} not read, unpack first: {_first_named(archives)}")
+        below.warnings.append(f"{path}: {len(archives)} {many} not read, name or unpack them: {_first_named(archives)}")
     if links:
         many = "links are" if len(links) > 1 else "link is"
         below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {_first_named(links)}")
