@@ -133,6 +133,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "gpu_lengths": ("gpu_segments_span",),
     "gpu_lengths_without": ("gpu_segments_span", "gpu_cold_span"),
     "gap_launches": ("gpu_idle",),
+    "thread_activities": ("waits",),
     "intervals_clip": ("gpu_timeline", "gpu_windows_span"),
     "matched_collectives": ("collective_kernels",),
     "labelled_launches": ("kernel",),
@@ -154,7 +155,8 @@ def test_a_table_macros_columns_are_the_documented_ones(engine: Engine, macro: D
     tables = (
         f"held AS (SELECT * FROM {_INTERVALS}), points AS (SELECT 1 AS track, 3 AS at_ns),"
         " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows),"
-        " gains AS (SELECT *, dur_ns AS gain_ns FROM launch_limits)"
+        " gains AS (SELECT *, dur_ns AS gain_ns FROM launch_limits),"
+        " waits AS (SELECT 1 AS window_id, 0 AS lane, run_id, rank, tid, start_ns, end_ns FROM thread_spans)"
     )
     arguments = ", ".join(f"'{g}'" for g in given)
     found = described(engine, f"WITH {tables} SELECT * FROM {macro.name}({arguments})")
@@ -220,6 +222,8 @@ def test_ctes_are_named_by_the_convention() -> None:
     # Of macros that name their own CTE to another one, both are known to differ.
     known = {"_counted", "_run_covered", "_run_outside", "_run_windows", "_run_within", "_some", "_extended_windows"}
     known |= {"_asked_times", "_late", "_own_times"}
+    known |= {f"_thread_{name}" for name in ("calls", "runs", "samples", "windows")}
+    known |= {f"_window_{name}" for name in ("calls", "pieces", "runs", "samples")}
     assert not given & of_macros - {"_overhead", "_overhead_gaps", *known}
 
 

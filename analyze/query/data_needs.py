@@ -161,6 +161,13 @@ DATA_KINDS = {
             optional=True,
         ),
         DataKind(
+            "states of CPU threads",
+            r"states of CPU threads",
+            ("os_calls", "thread_switches"),
+            "nsys profile --trace=cuda,nvtx,osrt --cpuctxsw=process-tree",
+            optional=True,
+        ),
+        DataKind(
             "ranges",
             r"(?:NVTX or record_function )?ranges",
             ("ranges WHERE origin IN ('nvtx', 'record_function', 'profiler_step')",),
