@@ -52,8 +52,8 @@ def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
     }
 
 
-def _dim(sizes: Iterable[list[int] | None], axis: int) -> list[int | None]:
-    return [s[axis] if s and len(s) > axis else None for s in sizes]
+def _dim(sizes: Iterable[list[int] | str | None], axis: int) -> list[int | None]:
+    return [s[axis] if isinstance(s, list) and len(s) > axis else None for s in sizes]
 
 
 def _kernels(events: Sequence[Event]) -> Columns:

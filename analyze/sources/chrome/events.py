@@ -44,7 +44,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     registers: _Int = msgspec.field(default=None, name="registers per thread")
     shared_memory: _Int = msgspec.field(default=None, name="shared memory")
     blocks_per_sm: _Number = msgspec.field(default=None, name="blocks per SM")
-    grid: list[int] | None = None
+    grid: list[int] | str | None = None
+    """Text in Inductor's operators."""
     block: list[int] | None = None
     occupancy: _Number = msgspec.field(default=None, name="est. achieved occupancy %")
     python_parent_id: _Int = msgspec.field(default=None, name="Python parent id")
@@ -75,6 +76,17 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     """The thread of events that `analyze trace` draws on another thread."""
     rank: Raw = _NONE
     """The rank of events in a file of several processes (see `processes`). Other programs may write anything here."""
+    # Arguments of other programs than torch.profiler (see `producers`), of any type.
+    label: Raw = msgspec.field(default=_NONE, name="name")
+    """The name of a process or thread."""
+    id: Raw = _NONE
+    correlation_id: Raw = _NONE
+    connection_id: Raw = _NONE
+    kernel_details: Raw = _NONE
+    memcpy_details: Raw = _NONE
+    memset_details: Raw = _NONE
+    step_num: Raw = _NONE
+    task_type: Raw = msgspec.field(default=_NONE, name="Task Type")
 
 
 class Event(msgspec.Struct, gc=False):
@@ -97,9 +109,8 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
 """Texts that mean that there is no value."""
-_OTHERS = {"stream": re.compile(rb'"0x[0-9a-fA-F]+"'), "grid": re.compile(rb'"grid\(.*\)"')}
-"""Values of other meaning: the stream handle of ROCm's calls, the grid in Inductor's operators. They have no column, so
-they are not counted as lost."""
+_OTHERS = {"stream": re.compile(rb'"0x[0-9a-fA-F]+"')}
+"""Values of other meaning: the stream handle of ROCm's calls. They have no column, so they are not counted as lost."""
 _CATEGORIES = 1000
 
 

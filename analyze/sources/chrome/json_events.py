@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 from analyze.errors import InputError
 from analyze.sources.chrome.gunzip import MAGIC, Gunzip
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, events_list
+from analyze.sources.chrome.producers import other_json
 from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
@@ -139,7 +140,8 @@ class TraceFile:
             more = self._read(len(self._buffer))
             if not more or len(self._buffer) > LONGEST_AROUND:
                 where = f" in its first {LONGEST_AROUND >> 20} MiB" if more else ""
-                raise InputError(f'{self.path}: not a Chrome trace: it has no "traceEvents" list{where}')
+                why = other_json(self._buffer) or f'it has no "traceEvents" list{where}'
+                raise InputError(f"{self.path}: not a Chrome trace: {why}")
             self._buffer += more
         text = self._buffer[: match.start()].lstrip(b"\xef\xbb\xbf").rstrip().rstrip(b",")
         self._buffer = self._buffer[match.end() :]

@@ -24,7 +24,7 @@ from analyze.sources.chrome.metadata import (
     read_metadata,
     trailer_object,
 )
-from analyze.sources.chrome.producers import producer_of
+from analyze.sources.chrome.producers import Producer, other_json, producer_of, why_refused
 from analyze.sources.compressed import is_gzip
 from analyze.sources.encodings import as_utf8, is_utf16
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
@@ -50,7 +50,9 @@ class Decoded(NamedTuple):
     later: Sequence[Event] = ()
 
 
-def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool) -> Decoded:
+def _built(events: list[Event], base_ns: int, tally: Tally, merged: bool, producer: Producer | None) -> Decoded:
+    if producer:
+        events = producer.translate(events)
     if merged:
         return Decoded({}, tally, True, events)
     later = [e for e in events if e.ph in HALVES]
@@ -73,7 +75,7 @@ def read_rank_hint(path: RawPath) -> RankHint:
     return RankHint(info.rank, info.world_size) if info else RankHint()
 
 
-def decode(chunk: Chunk, base_ns: int, merged: bool = False) -> Decoded:
+def decode(chunk: Chunk, base_ns: int, merged: bool = False, producer: Producer | None = None) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
     tally = Tally()
     data = read_chunk(chunk).strip(b" \t\r\n,")
@@ -87,16 +89,16 @@ def decode(chunk: Chunk, base_ns: int, merged: bool = False) -> Decoded:
             if singles is None:
                 return Decoded({}, tally, False)
             events = decode_singles(singles, tally)
-    return _built(events, base_ns, tally, merged)
+    return _built(events, base_ns, tally, merged, producer)
 
 
-def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False) -> Decoded:
+def decode_scanned(found: list[bytes], base_ns: int, merged: bool = False, producer: Producer | None = None) -> Decoded:
     """Convert events that a Scanner found to rows."""
     tally = Tally()
     events = decode_chunk(b",".join(found))
     if events is None:
         events = decode_singles(found, tally)
-    return _built(events, base_ns, tally, merged)
+    return _built(events, base_ns, tally, merged, producer)
 
 
 def read(
@@ -122,17 +124,20 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     report.zero_ns = base_ns or 0
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
-    producer = producer_of(trace.peek())
+    head = trace.peek()
+    if refusal := why_refused(head):
+        raise InputError(f"{trace.path}: {refusal}")
+    producer = producer_of(head, in_object=not trace.header.is_array)
     processes = processes_of(trace)
     several = processes is not None
     halves = Halves()
     found: set[str] = set()
     in_flight: list[tuple[Chunk, int]] = []
 
-    def chunks() -> Iterator[tuple[Chunk, int, bool]]:
+    def chunks() -> Iterator[tuple[Chunk, int, bool, Producer | None]]:
         for chunk in trace.chunks():
             in_flight.append((chunk, trace.position))
-            yield chunk, base_ns or 0, several
+            yield chunk, base_ns or 0, several, producer
 
     def rows(result: Decoded) -> Iterator[TableBatch]:
         tally.add(result.tally)
@@ -155,13 +160,13 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
             data = read_chunk(chunk)
             for start in range(0, len(data), _SCANNED_BYTES):
                 events = scanner.feed(data[start : start + _SCANNED_BYTES])
-                yield from rows(decode_scanned(events, base_ns or 0, several))
+                yield from rows(decode_scanned(events, base_ns or 0, several, producer))
             continue
         if scanner.other_trace:
             tally.lost[OTHER_TRACE] += result.tally.events + result.tally.lost.total() + result.tally.unread.total()
             continue
         yield from rows(result)
-    yield from rows(decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0, several))
+    yield from rows(decode_scanned(scanner.feed(b"", at_end=True), base_ns or 0, several, producer))
     halves.count_unended(tally)
     tally.lost += scanner.lost
     tally.stray = tally.stray or scanner.stray
@@ -176,13 +181,14 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     if metadata.base_ns is None and base_ns != trailer.base_ns:
         problems.append(f"the baseTimeNanoseconds after its events is {trailer.base_ns}, but {base_ns} was used")
     problems += more if scanner.ended else []
-    if producer and tally.unread:
-        unread = "" if found & _GPU_TABLES else ", whose GPU events are not read"
-        problems.append(f"written by {producer}{unread}")
+    if producer:
+        unread = ", whose GPU events are not read" if tally.unread and not found & _GPU_TABLES else ""
+        problems.append(f"written by {producer.name}{unread}")
     problems += trace.gzip_problems + _problems(scanner, tally)
     damaged = tally.lost or tally.stray or not scanner.ended
     if not tally.events and not tally.unread and (damaged or trace.header.is_array):
-        raise InputError(f"{trace.path}: not a Chrome trace: no event could be read from it")
+        why = other_json(b"[" + head if trace.header.is_array else head) or "no event could be read from it"
+        raise InputError(f"{trace.path}: not a Chrome trace: {why}")
     if not tally.events and not tally.unread and not said.graphs:
         problems.append("it has no events")
     if processes and processes.guessed:
