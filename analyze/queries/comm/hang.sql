@@ -3,7 +3,7 @@
 -- From dumps of PyTorch's flight recorder, one for each rank. Of each process group the first collective that not all
 -- ranks called, that they called with other operations, sizes or types, or that did not complete; a group without one
 -- has no rows. Collectives are compared as torchfrtrace compares them: operation, sizes of inputs and outputs, types;
--- not sizes that may differ (all_to_all, inputs of scatter, outputs of gather).
+-- not sizes that may differ (all_to_all, inputs of scatter, outputs of gather). Coalesced collectives count as one.
 -- Sends and receives that did not complete have a row each. A rank that is missing is somewhere behind the last
 -- collective that it called, whose line is its `where`.
 -- @column run_id id               The run.
@@ -36,15 +36,30 @@ places AS (
     FROM own_frames
     GROUP BY run_id, rank, record
 ),
+kinds AS (
+    SELECT *, regexp_extract(operation, '[^:]*$') AS kind FROM flight_records
+),
+-- Only the root of a gather has outputs, and only that of a scatter has inputs.
+signed AS (
+    SELECT
+        *, CASE WHEN is_p2p THEN record END AS p2p_record,
+        concat_ws(
+            ' ', operation,
+            CASE WHEN kind NOT IN ('scatter', 'broadcast') THEN in_dtypes END,
+            CASE WHEN kind <> 'gather' THEN out_dtypes END,
+            CASE WHEN kind NOT IN ('all_to_all', 'all_to_all_single', 'scatter') THEN in_sizes END,
+            CASE WHEN kind NOT IN ('all_to_all', 'all_to_all_single', 'gather') THEN out_sizes END
+        ) AS signature
+    FROM kinds
+),
+-- Coalesced collectives have one number: they are one call.
 records AS (
     SELECT
-        *,
-        concat_ws(
-            ' ', operation, in_dtypes, out_dtypes,
-            CASE WHEN NOT regexp_matches(operation, '(^|:)(all_to_all|all_to_all_single|scatter)$') THEN in_sizes END,
-            CASE WHEN NOT regexp_matches(operation, '(^|:)(all_to_all|all_to_all_single|gather)$') THEN out_sizes END
-        ) AS signature
-    FROM flight_records
+        run_group, run_id, rank, group_name, any_value(group_desc) AS group_desc, is_p2p, seq, min(record) AS record,
+        count(*) AS coalesced, string_agg(signature, ', ' ORDER BY record) AS signature,
+        bool_and(state = 'completed') AS completed, min(created_ns) AS created_ns
+    FROM signed
+    GROUP BY run_group, run_id, rank, group_name, is_p2p, seq, p2p_record
 ),
 -- Every rank of a group, with or without a dump.
 members AS (
@@ -78,7 +93,9 @@ faults AS (
     FROM records r JOIN compared c USING (run_id, group_name)
     WHERE NOT r.is_p2p AND r.seq >= c.from_seq
     GROUP BY r.run_id, r.group_name, r.seq
-    HAVING count(DISTINCT r.signature) > 1 OR bool_or(r.state <> 'completed')
+    -- A buffer may begin amid coalesced collectives.
+    HAVING NOT bool_and(r.completed) OR count(DISTINCT r.signature) > 1
+        AND (r.seq > any_value(c.from_seq) OR count(DISTINCT r.coalesced) = 1)
 ),
 first_faults AS (
     SELECT run_id, group_name, min(seq) AS seq FROM faults GROUP BY run_id, group_name
@@ -96,7 +113,7 @@ collective_rows AS (
             WHEN d.rank IS NULL THEN 'no dump'
             WHEN r.record IS NULL THEN 'missing'
             WHEN r.signature <> u.signature THEN 'differs'
-            WHEN r.state = 'completed' THEN 'completed'
+            WHEN r.completed THEN 'completed'
             ELSE 'waiting'
         END AS status,
         coalesce(r.record, l.record) AS record, c.last_seq, r.created_ns - u.first_ns AS called_ns
@@ -114,11 +131,11 @@ all_rows AS (
     UNION ALL
     SELECT run_group, run_id, group_name, group_desc, seq, rank, 'waiting', record, NULL, NULL
     FROM records
-    WHERE is_p2p AND state <> 'completed'
+    WHERE is_p2p AND NOT completed
 )
 SELECT
     a.run_group, a.run_id, concat_ws(' ', a.group_name, a.group_desc) AS process_group, a.seq, a.rank, a.status,
     r.operation, r.in_sizes, r.in_dtypes AS dtypes, p."where", p.path, a.last_seq, a.called_ns
 FROM all_rows a
-LEFT JOIN records r ON r.run_id = a.run_id AND r.rank = a.rank AND r.record = a.record
+LEFT JOIN flight_records r ON r.run_id = a.run_id AND r.rank = a.rank AND r.record = a.record
 LEFT JOIN places p ON p.run_id = a.run_id AND p.rank = a.rank AND p.record = a.record
