@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import gzip
+import io
 import json
 import os
 import signal
@@ -17,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from collect.cli import main
 from schemas.manifest import Manifest, read_manifest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -82,6 +86,17 @@ def start(*arguments: str, **extra: str) -> subprocess.Popen[str]:
     )
     STARTED.append(child)
     return child
+
+
+def refused(*arguments: str) -> tuple[int, str]:
+    """Run `collect ARGUMENTS` in this process, where it starts nothing; return its exit code and stderr."""
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr(sys, "argv", ["collect", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code, said.getvalue()
 
 
 def kill_started() -> None:

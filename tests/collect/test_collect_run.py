@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from collect_support import CPU, Collect, environment, names, read_csv, read_trace
+from collect_support import CPU, Collect, environment, names, read_csv, read_trace, refused
 from PIL import Image
 
 from collect.injected.trace_files import KEY_AVERAGES_COLUMNS
@@ -227,12 +227,12 @@ def test_images_of_a_folder_and_auxiliary_outputs(collect: Collect, tmp_path: Pa
         (["--", "no-such-program"], "'no-such-program' is not on PATH"),
     ],
 )
-def test_bad_input_is_one_sentence_and_leaves_nothing(collect: Collect, arguments: list[str], sentence: str) -> None:
+def test_bad_input_is_one_sentence_and_leaves_nothing(tmp_path: Path, arguments: list[str], sentence: str) -> None:
     own = ["--device", "cpu"] if "--" not in arguments else []
-    ran = collect(*own, *arguments)
-    assert ran.code == 2
-    assert sentence in ran.stderr.splitlines()[-1] and ran.stderr.splitlines()[-1].startswith("collect: ")
-    assert not ran.output.exists()
+    code, stderr = refused("run", "-o", str(tmp_path / "runs"), *own, *arguments)
+    assert code == 2
+    assert sentence in stderr.splitlines()[-1] and stderr.splitlines()[-1].startswith("collect: ")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_help_does_not_import_torch() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import ROOT, interrupt, start, wait_for
+from collect_support import ROOT, interrupt, refused, start, wait_for
 
 from collect.sweep.plan import read_plan
 from schemas.errors import InputError
@@ -25,9 +25,8 @@ profiler = "none"
 """
 
 
-def sweep(plan: Path, output: Path, *more: str, path: str | None = None) -> tuple[int, str]:
-    extra = {} if path is None else {"PATH": path}
-    child = start("sweep", str(plan), "-o", str(output), *more, **extra)
+def sweep(plan: Path, output: Path, *more: str) -> tuple[int, str]:
+    child = start("sweep", str(plan), "-o", str(output), *more)
     _, stderr = child.communicate(timeout=180)
     assert "Traceback" not in stderr, stderr
     return child.wait(), stderr
@@ -127,9 +126,8 @@ def test_repeat_runs_all_cells_then_all_again(tmp_path: Path) -> None:
 def test_bad_plan_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
     plan = tmp_path / "plan.toml"
     plan.write_text(text)
-    child = start("sweep", str(plan), "-o", str(tmp_path / "out"))
-    _, stderr = child.communicate(timeout=60)
-    assert child.returncode == 2
+    code, stderr = refused("sweep", str(plan), "-o", str(tmp_path / "out"))
+    assert code == 2
     assert stderr.startswith(f"collect: {plan}") and sentence in stderr and len(stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
 
@@ -148,15 +146,16 @@ def test_doctor_on_this_machine() -> None:
 
 def test_grids_and_cell_selection(tmp_path: Path) -> None:
     plan, output = tmp_path / "plan.toml", tmp_path / "out"
-    plan.write_text(OPTIONS + "[[grid]]\nbatch_size = [2, 3]\n[[grid]]\nbatch_size = [3]\n[[grid]]\nseed = [1, 2]\n")
+    own = "[options]\nprogram = ['true']\nprofiler = 'none'\n"
+    plan.write_text(own + "[[grid]]\nsteps = [2, 3]\n[[grid]]\nsteps = [3]\n[[grid]]\nundisturbed = [1, 2]\n")
     # The third cell stands in two grids.
-    assert read_plan(plan).cells == [{"batch_size": 2}, {"batch_size": 3}, {"seed": 1}, {"seed": 2}]
-    code, stderr = sweep(plan, output, "--only", "batch_size=3")
+    assert read_plan(plan).cells == [{"steps": 2}, {"steps": 3}, {"undisturbed": 1}, {"undisturbed": 2}]
+    code, stderr = sweep(plan, output, "--only", "steps=3")
     assert code == 0 and "1 done, 0 failed, 3 not run" in stderr
     assert [c["status"] for c in cells(output)] == ["pending", "done", "pending", "pending"]
-    code, stderr = sweep(plan, output, "--only", "batch_size=4")
-    assert code == 2 and stderr == "collect: --only batch_size=4: matches no cell; the plan has 2, 3\n"
-    assert sweep(plan, output, "--only", "batch_size")[0] == 2
+    code, stderr = refused("sweep", str(plan), "-o", str(output), "--only", "steps=4")
+    assert code == 2 and stderr == "collect: --only steps=4: matches no cell; the plan has 2, 3\n"
+    assert refused("sweep", str(plan), "-o", str(output), "--only", "steps")[0] == 2
 
 
 @pytest.mark.parametrize("grid", ["grid = 3", "grid = []", "grid = [3]", "[[grid]]\nseed = []"])
@@ -248,7 +247,7 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
         f"#SBATCH --gpus-per-node={gpus}\n{more}cells=({cells})\ncell=${{cells[$SLURM_ARRAY_TASK_ID]}}\n{command}END\n"
         for gpus, cells in ((1, "1 2"), (4, "3 4"))
     ), "")  # fmt: skip
-    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
+    plan.write_text("[options]\nprogram = ['true']\nprofiler = 'none'\n[grid]\nsteps = [2, 3]\n")
     code, _ = sweep(plan, tmp_path / "out", "--only", "cell=2")
     assert code == 0 and [c["status"] for c in cells(tmp_path / "out")] == ["pending", "done"]
 
@@ -264,10 +263,11 @@ def test_scripts_for_sbatch(tmp_path: Path) -> None:
         (["--only", "cell=3"], "--only cell=3: the plan has cells 1 to 2"),
     ],
 )
-def test_invalid_launchers(tmp_path: Path, options: list[str], said: str) -> None:
+def test_invalid_launchers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], said: str) -> None:
     pytest.importorskip("submitit")
     plan = tmp_path / "plan.toml"
     plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
     # Without the programs of a Slurm that may be here.
-    code, stderr = sweep(plan, tmp_path / "out", *options, path="")
+    monkeypatch.setenv("PATH", "")
+    code, stderr = refused("sweep", str(plan), "-o", str(tmp_path / "out"), *options)
     assert code == 2 and stderr.startswith(f"collect: {said}") and stderr.count("\n") == 1
