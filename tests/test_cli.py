@@ -255,32 +255,41 @@ def test_failed_condition_is_reported_when_the_reader_of_the_table_closes(tmp_pa
     assert result.returncode == 1 and "failed: kernel_time" in result.stderr
 
 
+def check_failed(result: subprocess.CompletedProcess[str], says: str, old: Path) -> None:
+    """One sentence says why; the older file, alone in its folder, is as it was."""
+    assert (result.returncode, result.stdout, len(complaints(result))) == (2, "", 1), result
+    assert says in result.stderr, result.stderr
+    assert [p.name for p in old.parent.iterdir()] == ["old.csv"] and old.read_text() == "old"
+
+
 def test_failed_output_is_one_sentence_and_leaves_no_file(tmp_path: Path) -> None:
     """A full device, a folder, no name; an older file stays as it was, and no part of the new one is left."""
     old = tmp_path / "old.csv"
     old.write_text("old")
     fresh = f"{shlex.quote(sys.executable)} -m analyze"  # what it inherits of the shell counts
-    asked = f"analyze query kernel-share {TYPED} -f csv"
-    bad = f"analyze sql \"SELECT error('x' || name) FROM kernels\" {TYPED}"
     for command, says in (
-        (f"{asked} > /dev/full", "stdout: cannot be written: No space left on device"),
+        (
+            f"analyze query kernel-share {TYPED} -f csv > /dev/full",
+            "stdout: cannot be written: No space left on device",
+        ),
         (f"{fresh} query kernel-share {TYPED} -f csv >&-", "stdout is closed"),
-        (f"{asked} -o ''", "not the name of a file"),
-        (f"{asked} -o {tmp_path}/", "cannot be written: it is a folder"),
-        (f"{asked} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
-        (f"{asked} -o {old}/x.csv", "cannot be written: Not a directory"),
-        (f"{asked} -o {tmp_path}/{'x' * 300}.csv", "cannot be written: File name too long"),
-        (f"analyze query kernel-share {TYPED} -f parquet -o /dev/full", "/dev/full: cannot be written"),
-        (f"analyze trace {TYPED} -o /dev/full", "/dev/full: cannot be written: No space left on device"),
-        (f"{bad} -f csv -o {old}", "SQL: Invalid Input Error: x"),
-        (f"{bad} -f json -o {tmp_path}/x.json", "SQL: Invalid Input Error: x"),
-        (f"{bad} -o {tmp_path}/x.parquet", "SQL: Invalid Input Error: x"),
         (f"ulimit -f 1; trap '' XFSZ; {fresh} sql 'FROM range(100000)' {TYPED} -f csv -o {old}", "File too large"),
     ):
-        result = bash(command)
-        assert (result.returncode, result.stdout, len(complaints(result))) == (2, "", 1), (command, result)
-        assert says in result.stderr, result.stderr
-        assert [p.name for p in tmp_path.iterdir()] == ["old.csv"] and old.read_text() == "old"
+        check_failed(bash(command), says, old)
+    asked, bad = ("query", "kernel-share", ONE, "-f"), ("sql", "SELECT error('x' || name) FROM kernels", ONE)
+    for arguments, says in (
+        ((*asked, "csv", "-o", ""), "not the name of a file"),
+        ((*asked, "csv", "-o", f"{tmp_path}/"), "cannot be written: it is a folder"),
+        ((*asked, "csv", "-o", "/dev/full"), "/dev/full: cannot be written: No space left on device"),
+        ((*asked, "csv", "-o", f"{old}/x.csv"), "cannot be written: Not a directory"),
+        ((*asked, "csv", "-o", tmp_path / f"{'x' * 300}.csv"), "cannot be written: File name too long"),
+        ((*asked, "parquet", "-o", "/dev/full"), "/dev/full: cannot be written"),
+        (("trace", ONE, "-o", "/dev/full"), "/dev/full: cannot be written: No space left on device"),
+        ((*bad, "-f", "csv", "-o", old), "SQL: Invalid Input Error: x"),
+        ((*bad, "-f", "json", "-o", tmp_path / "x.json"), "SQL: Invalid Input Error: x"),
+        ((*bad, "-o", tmp_path / "x.parquet"), "SQL: Invalid Input Error: x"),
+    ):
+        check_failed(run_cli(*arguments), says, old)
     assert Path("/dev/full").is_char_device()
 
 

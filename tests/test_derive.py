@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from commands import run_cli
-from support import SAMPLES
+from support import SAMPLES, ask, sql
 from traces import event, write_trace
 
-import analyze
 from analyze.derive import DERIVED
 from analyze.derive.interface import FULL, Derived
 from analyze.derive.steps import steps
@@ -94,12 +93,11 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     tables = [one.name for one in DERIVED if one.name not in empty and not one.of_gpu_block]
 
     def answers() -> list[object]:
-        with analyze.open(store) as traces:
-            return [
-                *(traces.sql(f"SELECT * FROM {table} ORDER BY ALL").dicts() for table in tables),
-                traces.where("rank = 1").sql(STEPS).dicts(),
-                traces.query("steps", by=["rank"]).dicts(),
-            ]
+        return [
+            *(sql(store, f"SELECT * FROM {table} ORDER BY ALL") for table in tables),
+            sql(store, STEPS, where="rank = 1"),
+            ask(store, "steps", by=["rank"]),
+        ]
 
     expected = answers()
     assert all(expected)

@@ -111,7 +111,7 @@ def test_ranks_example(forked: Path, tmp_path: Path, name: str) -> None:
     analyze.ingest(*sorted(folder.glob("*.json")), store=tmp_path / "store", as_one_run=True)
     with analyze.open(tmp_path / "store") as traces:
         found = calls(traces)
-        [(ranks,)] = traces.sql("SELECT ranks FROM runs").rows()
+        [(ranks,)] = traces.query("runs", select="ranks").rows()
     assert ranks == int(RANKS[name].split()[0])
     assert {operator: found.get(operator) for operator in CALLS[name]} == CALLS[name]
 
