@@ -350,8 +350,9 @@ def test_memory_limit_is_enforced(monkeypatch: pytest.MonkeyPatch) -> None:
         for statement in ("SELECT range(1_000_000_000)", "SELECT count(DISTINCT i) FROM range(300_000_000) t(i)"):
             said = server.sql(statement)
             assert said.status in (400, 503) and "out of memory" in said.text.lower()
+        # A process that has drawn a figure goes on.
         assert server.ask("/query/kernel-share?part=answer").status == 200
-        assert server.ask("/run?part=advice").status == 200
+        assert [server.ask("/run?part=advice").status for _ in range(3)] == [200] * 3
 
 
 def test_visitors_cannot_change_the_database(server: Server) -> None:

@@ -132,10 +132,10 @@ def open_traces(
     """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
     from analyze.ingestion.progress import progress_bar
     from analyze.query import duckdb_memory
-    from analyze.query.process_limits import limit_memory
+    from analyze.query.process_limits import V8_RESERVES, limit_memory
 
     if most := duckdb_memory.memory_bytes():
-        limit_memory(most)
+        limit_memory(most + V8_RESERVES)
     with progress_bar() as progress:
         traces = analyze.open(
             *paths, queries=queries or (), where=where, profiler=profiler, block=block, progress=progress

@@ -22,7 +22,7 @@ import msgspec
 from analyze.errors import InputError, MachineError
 from analyze.query import duckdb_memory
 from analyze.query.databases import empty_database
-from analyze.query.process_limits import limit_memory
+from analyze.query.process_limits import V8_RESERVES, limit_memory
 from analyze.query.selection import Selection
 from analyze.query.sql_checks import sentence
 from analyze.serve.site import Site
@@ -67,7 +67,7 @@ class _Served:
 
 
 def _site(served: Mapping[str, Any]) -> Site:
-    limit_memory(duckdb_memory.process_bytes(empty_database()))
+    limit_memory(duckdb_memory.process_bytes(empty_database()) + V8_RESERVES)
     stores = list(map(store_from_json, served["stores"]))
     folders, folder = [Path(f) for f in served["folders"]], Path(served["folder"])
     return Site(stores, served["paths"], folders, msgspec.convert(served["selection"], Selection), folder)
