@@ -12,7 +12,8 @@ them."""
 def limit_memory(most: float) -> None:
     """Limit the memory of this process and its children; above it they get a MemoryError or DuckDB's equivalent.
 
-    The data segment counts (RLIMIT_DATA), not addresses that are reserved without access. Linux enforces it, macOS and Windows do not.
+    The data segment counts (RLIMIT_DATA), not addresses that are reserved without access. Linux enforces it, macOS and
+    Windows do not.
     """
     if sys.platform == "linux":
         import resource
