@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -58,7 +59,8 @@ def python(*arguments: str | Path) -> None:
 def test_every_example_has_a_test() -> None:
     programs = {p.relative_to(EXAMPLES).as_posix() for p in EXAMPLES.rglob("*.py")}
     forked = {command.split()[1] for command in RANKS.values()}
-    alone = {"train.py", "generate.py", "own_profiler.py", "cuda_graph.py"}
+    alone = {"train.py", "generate.py", "own_profiler.py", "cuda_graph.py", "serving/loop.py"}
+    alone |= {f"serving/{module}.py" for module in ("decoder", "paged_model", "request")}
     asking = {"compare_two_runs.py", "many_runs.py"}  # tests/test_examples.py
     assert programs == forked | alone | asking
     text = (EXAMPLES / "README.md").read_text("utf-8")
@@ -83,6 +85,20 @@ def test_generation(collect: Collect) -> None:
         ranges = {row["name"]: row["instances"] for row in traces.query("nvtx").dicts()}
     # 8 tokens, the first of which comes from the prompt.
     assert (ranges["prefill"], ranges["decode"]) == (1, 7)
+
+
+def test_serving_loop(tmp_path: Path) -> None:
+    clock = tmp_path / "clock.json"
+    size = ["--requests", "3", "--batch", "2", "--prompt", "8", "--tokens", "6", "--layers", "1", "--width", "64"]
+    program: list[str | Path] = [EXAMPLES / "serving" / "loop.py", *size, "--clock", clock]
+    python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", "1", *program)
+    own = json.loads(clock.read_text("utf-8"))
+    with analyze.open(tmp_path / "out" / "0") as traces:
+        [row] = traces.query("throughput", params={"window": "all"}).dicts()
+        assert {r["kind"] for r in traces.query("serving").dicts()} == {"prefill", "decode"}
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (own["prompt"], own["generated"])
+    # Its clock starts before the first step and stops after the last one; the machine may be busy in between.
+    assert 0.8e9 * own["seconds"] < row["span_ns"] <= 1e9 * own["seconds"]
 
 
 def test_own_profiler(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ def run(trace: Path, rank: int, processes: int, port: int, arguments: list[str])
     where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     os.environ.update({name: str(value) for name, value in where.items()})
     sys.argv = arguments
+    sys.path.insert(0, str(Path(arguments[0]).parent))
     with profile(record_shapes=True) as profiler:
         runpy.run_path(arguments[0], run_name="__main__")
     profiler.export_chrome_trace(str(trace))
