@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support import SAMPLES, ask, sql
-from traces import event, launched, write_trace
+from traces import event, kernel, launch, launched, write_ranks, write_trace
 
 ATTENTION = "flash_fwd_kernel"
 
@@ -130,3 +130,124 @@ def test_engine_steps_of_the_sample() -> None:
     assert len(names) == 2 * 2 * 11 and rows["decode"]["kv_cache_ns"] == sum(r["dur_ns"] for r in names)
     assert rows["prefill"]["kv_cache_ns"] == 0
     assert ask(SAMPLES / "lm-eager", "serving") == []
+
+
+def steps(path: Path, *columns: str) -> list[tuple[Any, ...]]:
+    """These columns of each step, in order."""
+    return [tuple(r[c] for c in columns) for r in ask(path, "serving", params={"per": "step"})]
+
+
+NAMES = {
+    # vLLM: the examples of https://github.com/AMD-AGI/TraceLens' tests of annotations; 2,000 tokens in 3 caches.
+    "execute_1027_context_1(sq1024sk1500sqsq1048576sqsk1536000)_generation_3(sq3sk500sqsq3sqsk500)": (
+        "mixed", 4, 1027, 500, 476, None,
+    ),
+    "execute_128_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq128sk65536sqsq512sqsk262144)": (
+        "verify", 32, 128, 2048, 0, None,
+    ),
+    "execute_context_2(14721)_generation_0(0)": ("prefill", 2, 14721, None, None, None),
+    "execute_context_0(0)_generation_0(0)": ("idle", 0, 0, None, 0, 0),
+    "execute_new_2_cached_6": ("mixed", 8, None, None, None, None),
+    # SGLang: its test of build_step_span_name.
+    "step[DECODE bs=2 g_sqsq=2 g_sqsk=30 g_sk=30]": ("decode", 2, 2, 15, 0, 2),
+    "step[EXTEND bs=2 toks=12 c_sqsq=80 c_sqsk=120 c_sk=20]": ("prefill", 2, 12, 10, 8, None),
+    "step[MIXED bs=2 c=1 g=1 c_sq=5 c_sk=8 c_sqsq=25 c_sqsk=40 g_sq=1 g_sk=12 g_sqsq=1 g_sqsk=12]": (
+        "mixed", 2, 6, 10, 3, None,
+    ),
+    "step[TARGET_VERIFY bs=23]": ("verify", 23, None, None, 0, None),
+    "step[DRAFT_EXTEND bs=4]": ("draft", 4, None, None, 0, 0),
+    "step[IDLE bs=0]": ("idle", 0, None, None, 0, 0),
+    # TensorRT-LLM, with and without tokens.
+    "[Executor] _forward_step 60: 0 ctx reqs, 0 ctx tokens, 32 gen reqs": ("decode", 32, 32, None, 0, 32),
+    "[Executor] _forward_step: 2 ctx reqs, 3 gen reqs": ("mixed", 5, None, None, None, None),
+    # ATOM: batches are padded to sizes of graphs, 117 of 128.
+    "decode[bs=117/128 tok=117 d=117 sqsq=117 sqsk=239616 sk=239616]": ("decode", 117, 117, 2048, 0, 117),
+    "decode[bs=32 tok=128 d=32 spec=3]": ("verify", 32, 128, None, 0, None),
+    "prefill[bs=2 tok=14721 ctx=[7803, 6918]]": ("prefill", 2, 14721, None, None, None),
+    "eager_decode[bs=128 tok=384 p=2 d=126]": ("mixed", 128, 384, None, None, None),
+}  # fmt: skip
+"""Kind, requests, tokens, mean context, cached tokens and generated tokens."""
+
+
+def test_names_of_servers_tell_requests_and_tokens(tmp_path: Path) -> None:
+    # Each is a rank of its own: what one step tells depends on the others of its rank.
+    path = write_ranks(tmp_path / "ranks", *([event("user_annotation", name, 0, 10)] for name in NAMES))
+    columns = ("kind", "requests", "tokens", "context_tokens", "cached_tokens", "generated_tokens")
+    assert dict(zip(NAMES, steps(path, *columns), strict=True)) == NAMES
+
+
+def test_a_whole_prompt_generates_a_token(tmp_path: Path) -> None:
+    whole = "execute_8_context_2(sq8sk8sqsq34sqsk34)_generation_0(sq0sk0sqsq0sqsk0)"
+    chunk = "execute_4_context_1(sq4sk9sqsq16sqsk36)_generation_0(sq0sk0sqsq0sqsk0)"
+    events = [event("user_annotation", whole, 0, 10)]
+    assert steps(write_trace(tmp_path / "w.json", events), "generated_tokens") == [(2,)]
+    # With a chunk after it, whether the first one was complete is not known.
+    events.append(event("user_annotation", chunk, 10, 10))
+    assert steps(write_trace(tmp_path / "c.json", events), "generated_tokens") == [(None,), (None,)]
+
+
+def test_caches_tell_how_many_drafts_were_accepted(tmp_path: Path) -> None:
+    # 2 requests with 3 drafts each: 8 tokens a step. The caches grow by 5 (2 of 6 drafts and one token of each more),
+    # then by 2, then another request joins.
+    contexts = [100, 105, 107]
+    name = "execute_8_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq8sk{0}sqsq32sqsk{0})"
+    names = [name.format(n) for n in contexts]
+    names.append("execute_12_context_0(sq0sk0sqsq0sqsk0)_generation_3(sq12sk150sqsq48sqsk150)")
+    events = [event("user_annotation", name, 10 * i, 9) for i, name in enumerate(names)]
+    path = write_trace(tmp_path / "t.json", events)
+    assert steps(path, "kind", "generated_tokens") == [("verify", 5), ("verify", 2), ("verify", None), ("verify", None)]
+
+
+def test_the_draft_model_reads_the_prompt_again(tmp_path: Path) -> None:
+    # SGLang names both passes alike. Two chunks of 8 tokens, each followed by that of the draft model.
+    names = 4 * ["step[EXTEND bs=1 toks=8]"] + ["step[TARGET_VERIFY bs=1]"]
+    events = [event("user_annotation", name, 10 * i, 9) for i, name in enumerate(names)]
+    rows = {r["kind"]: r["tokens"] for r in ask(write_trace(tmp_path / "t.json", events), "serving")}
+    assert rows == {"prefill": 16, "draft": 16, "verify": None}
+    # Without speculative decoding, all are of the model.
+    [row] = ask(write_trace(tmp_path / "p.json", events[:-1]), "serving")
+    assert (row["kind"], row["tokens"]) == ("prefill", 32)
+
+
+def test_captures_are_no_steps(tmp_path: Path) -> None:
+    calls = [event("cuda_runtime", f"cudaStream{what}Capture", ts, 1) for what, ts in (("Begin", 10), ("End", 18))]
+    events = [lookup(0, 2, 4), lookup(12, 2, 1), launch(13, 9), *calls, lookup(30, 2, 1), *launched(31, 2, 32, 2)]
+    path = write_trace(tmp_path / "t.json", events)
+    assert steps(path, "kind", "requests", "generated_tokens") == [("prefill", 2, 2), ("decode", 2, 2)]
+
+
+def test_a_batch_without_its_sequences_has_no_kind(tmp_path: Path) -> None:
+    # 8 tokens in a row are 8 sequences or one prompt.
+    flat = event("cpu_op", "aten::embedding", 0, 1, **{"Input Dims": [[1000, 64], [8], []]})
+    assert steps(write_trace(tmp_path / "t.json", [flat]), "kind", "tokens", "requests") == [(None, 8, None)]
+
+
+def replays(lag: int, n: int = 8) -> list[dict[str, Any]]:
+    """Decode steps of 10 us, each with a replay whose kernel runs `lag` us later."""
+    events = []
+    for i in range(n):
+        events.append(event("user_annotation", "step[DECODE bs=4]", 10 * i, 9))
+        events.append(launch(10 * i + 1, 100 + i, name="hipGraphLaunch"))
+        events.append(kernel("k", 10 * i + 3 + lag, 5, correlation=100 + i))
+    return events
+
+
+def test_lost_times_of_graphs_have_no_figures(tmp_path: Path) -> None:
+    # One step ahead is usual; kernels in a burst behind the last step are not (sgl-project/sglang issue 31545).
+    [row] = ask(write_trace(tmp_path / "a.json", replays(lag=10)), "serving")
+    assert (row["busy_ns"], row["tokens"], row["note"]) == (8 * 5000, 32, None)
+    burst = [e for e in replays(lag=80) if e["cat"] != "kernel"]
+    burst += [kernel("k", 200 + 5 * i, 5, correlation=100 + i) for i in range(8)]
+    [row] = ask(write_trace(tmp_path / "b.json", burst), "serving")
+    assert (row["steps"], row["tokens"], row["generated_tokens"]) == (8, 32, 32)
+    assert {row[c] for c in ("time_ns", "median_step_ns", "tokens_per_s", "busy_ns", "idle_ns")} == {None}
+    assert row["note"].startswith("the times of the kernels of CUDA graphs are lost")
+    # The same if no kernel of a replay was recorded.
+    none = [e for e in replays(lag=0) if e["cat"] != "kernel"] + [kernel("k", 3, 5, correlation=1)]
+    [row] = ask(write_trace(tmp_path / "n.json", none), "serving")
+    assert (row["time_ns"], row["tokens"]) == (None, 32)
+
+
+def test_without_a_gpu_nothing_is_idle(tmp_path: Path) -> None:
+    [row] = ask(write_trace(tmp_path / "t.json", [event("user_annotation", "decode", 0, 10)]), "serving")
+    assert (row["time_ns"], row["idle_ns"], row["idle_pct"]) == (10_000, None, None)

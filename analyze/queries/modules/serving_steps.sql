@@ -1,19 +1,155 @@
--- Steps of inference on the CPU: prefill and decode. The query `serving` times them with their GPU work.
+-- Steps of inference on the CPU: prefill and decode, with what their names tell. The module `serving_times` has their
+-- GPU work.
 -- @use intervals, op_flops
 
--- @table serving_steps  a row is a prefill or decode step of a rank.
--- A range of vLLM, of SGLang, or whose name begins with prefill or decode; without such ranges, a pass over the model:
--- from a lookup in the first embedding table to the next one. Recordings with a backward pass have no such passes.
+-- @macro first_number(name, pattern)  the number in the first group of a pattern, at its first match in a name; NULL
+--   without one.
+CREATE MACRO first_number(name, pattern) AS TRY_CAST(regexp_extract(name, pattern, 1) AS BIGINT);
+
+-- @macro labelled(name, key)  the number behind a key in brackets: step[DECODE bs=4 g_sk=30], decode[bs=3/4 tok=3].
+CREATE MACRO labelled(name, key) AS first_number(name, '[\[ ]' || key || '=(\d+)');
+
+-- @macro vllm_sum(name, part, key)  a sum in execute_9_context_1(sq8sk8sqsq64sqsk64)_generation_1(sq1sk5sqsq1sqsk5).
+-- `part`: context or generation; `key`: a pattern of what comes before the number.
+CREATE MACRO vllm_sum(name, part, key) AS first_number(name, part || '_\d+\(' || key || '(\d+)');
+
+-- @table step_names  a row is a name of ranges that are steps of inference, with what it tells.
+-- Names of vLLM, SGLang, TensorRT-LLM and AMD's ATOM, and names that begin with prefill or decode. NULL: not told.
+-- @column name text               Name of the range.
+-- @column kind text               prefill; decode; mixed: both; verify: decode with drafts to check; draft: a pass of
+--                                 the draft model; idle: no request.
+-- @column prompt_requests count   Requests with tokens of their prompt.
+-- @column decode_requests count   Requests that generate.
+-- @column prompt_tokens count     Tokens of prompts that are processed.
+-- @column decode_tokens count     Tokens of the others: one of each, and drafts.
+-- @column prompt_context count    Tokens that the prompts then have in the cache, summed over requests.
+-- @column decode_context count    The same of the others.
+-- @column pairs count             Pairs of a new token and one that it attends to; the mask is causal.
+-- @column requests count          Requests.
+-- @column tokens count            Tokens that are processed.
+CREATE TABLE step_names AS
+WITH _names AS (
+    SELECT DISTINCT name FROM ranges WHERE origin IN ('nvtx', 'record_function')
+),
+-- With "detailed" profiling, sums over the requests: q new tokens, k tokens that they attend to, q * q and q * k.
+_vllm AS (
+    SELECT
+        name, first_number(name, 'context_(\d+)\(') AS prompt_requests,
+        first_number(name, '_generation_(\d+)\(') AS decode_requests,
+        vllm_sum(name, 'context', '(?:sq)?') AS prompt_tokens, vllm_sum(name, 'generation', '(?:sq)?') AS decode_tokens,
+        vllm_sum(name, 'context', 'sq\d+sk') AS prompt_context,
+        vllm_sum(name, 'generation', 'sq\d+sk') AS decode_context,
+        vllm_sum(name, 'context', '[^)]*sqsq') + vllm_sum(name, 'generation', '[^)]*sqsq') AS squares,
+        vllm_sum(name, 'context', '[^)]*sqsk') + vllm_sum(name, 'generation', '[^)]*sqsk') AS products
+    FROM _names
+    WHERE regexp_matches(name, '^execute_.*context_\d+\(.*_generation_\d+\(')
+    UNION ALL BY NAME
+    SELECT
+        name, first_number(name, '_new_(\d+)') AS prompt_requests,
+        first_number(name, '_cached_(\d+)') AS decode_requests
+    FROM _names
+    WHERE regexp_matches(name, '^execute_new_\d+_cached_\d+$')
+),
+_modes AS (
+    SELECT
+        name, regexp_extract(name, '^step\[(\w+)', 1) AS mode, labelled(name, 'bs') AS bs,
+        mode IN ('EXTEND', 'SPLIT_PREFILL', 'PREBUILT') AS prompts
+    FROM _names
+    WHERE regexp_matches(name, '^step\[[A-Z_0-9]+ bs=')
+),
+_sglang AS (
+    SELECT
+        name, mode,
+        CASE WHEN mode = 'MIXED' THEN labelled(name, 'c') WHEN prompts THEN bs ELSE 0 END AS prompt_requests,
+        CASE WHEN mode = 'MIXED' THEN labelled(name, 'g') WHEN prompts THEN 0 ELSE bs END AS decode_requests,
+        CASE WHEN mode = 'MIXED' THEN labelled(name, 'c_sq') WHEN prompts THEN labelled(name, 'toks') ELSE 0 END
+            AS prompt_tokens,
+        CASE WHEN prompts THEN 0 ELSE coalesce(labelled(name, 'g_sq'), CASE WHEN mode = 'DECODE' THEN bs END) END
+            AS decode_tokens,
+        labelled(name, 'c_sk') AS prompt_context, labelled(name, 'g_sk') AS decode_context,
+        coalesce(labelled(name, 'c_sqsq'), 0) + coalesce(labelled(name, 'g_sqsq'), 0) AS squares,
+        coalesce(labelled(name, 'c_sqsk') + coalesce(labelled(name, 'g_sqsk'), 0), labelled(name, 'g_sqsk'))
+            AS products,
+        bs AS requests, labelled(name, 'toks') AS tokens
+    FROM _modes
+),
+_tensorrt AS (
+    SELECT
+        name, first_number(name, '(\d+) ctx reqs') AS prompt_requests,
+        first_number(name, '(\d+) gen reqs') AS decode_requests,
+        CASE WHEN prompt_requests = 0 THEN 0 ELSE first_number(name, '(\d+) ctx tokens') END AS prompt_tokens,
+        -- With speculative decoding there are more: the name does not tell.
+        decode_requests AS decode_tokens
+    FROM _names
+    WHERE regexp_matches(name, '^\[Executor\] _forward_step.*: \d+ ctx reqs, .*\d+ gen reqs')
+),
+_atom AS (
+    SELECT
+        name, contains(name, 'prefill[') AS prompts, labelled(name, 'p') > 0 AS both_kinds,
+        CASE WHEN prompts THEN labelled(name, 'bs') ELSE coalesce(labelled(name, 'p'), 0) END AS prompt_requests,
+        CASE WHEN prompts THEN 0 ELSE coalesce(labelled(name, 'd'), labelled(name, 'bs')) END AS decode_requests,
+        CASE WHEN prompts THEN labelled(name, 'tok') WHEN NOT coalesce(both_kinds, false) THEN 0 END AS prompt_tokens,
+        CASE WHEN prompts THEN 0 WHEN NOT coalesce(both_kinds, false) THEN labelled(name, 'tok') END AS decode_tokens,
+        CASE WHEN prompts THEN labelled(name, 'sk') END AS prompt_context,
+        CASE WHEN NOT prompts AND NOT coalesce(both_kinds, false) THEN labelled(name, 'sk') END AS decode_context,
+        labelled(name, 'sqsq') AS squares, labelled(name, 'sqsk') AS products, labelled(name, 'tok') AS tokens
+    FROM _names
+    WHERE regexp_matches(name, '^(?:eager_)?(?:prefill|decode)\[bs=')
+),
+_own AS (
+    SELECT name FROM _names WHERE regexp_matches(name, '^(?i:prefill|decode)')
+),
+_all AS (
+    SELECT * FROM _vllm
+    UNION ALL BY NAME
+    SELECT * FROM _sglang
+    UNION ALL BY NAME
+    SELECT * FROM _tensorrt
+    UNION ALL BY NAME
+    SELECT * EXCLUDE (prompts, both_kinds) FROM _atom
+    UNION ALL BY NAME
+    SELECT name FROM _own ANTI JOIN _atom USING (name)
+)
+SELECT
+    name, CASE
+        WHEN mode = 'IDLE' OR prompt_requests + decode_requests = 0 THEN 'idle'
+        WHEN starts_with(mode, 'DRAFT') THEN 'draft'
+        WHEN contains(mode, 'VERIFY') THEN 'verify'
+        WHEN mode = 'MIXED' OR prompt_requests > 0 AND decode_requests > 0 THEN 'mixed'
+        WHEN prompt_requests > 0 OR prompt_requests IS NULL AND name ILIKE 'prefill%' THEN 'prefill'
+        WHEN decode_tokens > decode_requests THEN 'verify'
+        ELSE 'decode'
+    END AS kind,
+    prompt_requests, decode_requests, prompt_tokens, decode_tokens,
+    CASE WHEN prompt_requests = 0 THEN 0 ELSE prompt_context END AS prompt_context,
+    CASE WHEN decode_requests = 0 THEN 0 ELSE decode_context END AS decode_context,
+    -- Of q new tokens, the i-th does not attend to the q - i after it.
+    products - (squares - coalesce(prompt_tokens + decode_tokens, tokens)) // 2 AS pairs,
+    coalesce(requests, prompt_requests + decode_requests) AS requests,
+    coalesce(prompt_tokens + decode_tokens, tokens) AS tokens
+FROM _all;
+
+-- @table serving_steps  a row is a step of inference of a rank.
+-- A range with a name in step_names; without such ranges, a pass over the model: from a lookup in the first embedding
+-- table to the next one, but not while a CUDA graph is captured. Recordings with a backward pass have no such passes.
 -- @columns run_group, run_id, rank, tid, start_ns
 -- @column end_ns ns               End of the range, or start of the next pass; the last pass has no end (2^63 - 1).
--- @column kind text               prefill, decode, or mixed.
--- @column tokens count            Tokens that are processed; NULL if not known.
 -- @column range_end_ns ns         End of the range; for a pass its start.
+-- @column kind text               As in step_names; NULL if not known: a pass over several tokens without a batch.
+-- @column requests count          Requests; NULL if not known, as in the following columns.
+-- @column tokens count            Tokens that are processed.
+-- @column prompt_requests count   As in step_names.
+-- @column decode_requests count   As in step_names.
+-- @column prompt_tokens count     As in step_names.
+-- @column decode_tokens count     As in step_names.
+-- @column prompt_context count    As in step_names.
+-- @column decode_context count    As in step_names.
+-- @column pairs count             As in step_names.
 CREATE TABLE serving_steps AS
 WITH _lookups AS (
     SELECT
         run_group, run_id, rank, tid, start_ns, list_product(shape(input_dims, 1))::BIGINT AS tokens,
-        shape(input_dims, 1)[-1] AS new_tokens
+        shape(input_dims, 1) AS batch, CASE WHEN len(batch) > 1 THEN tokens // batch[-1] END AS requests
     FROM cpu_ops
     WHERE name = 'aten::embedding' AND input_dims IS NOT NULL
     QUALIFY shape(input_dims, 0) = first_value(shape(input_dims, 0)) OVER (
@@ -21,49 +157,73 @@ WITH _lookups AS (
     )
 ),
 _named AS (
-    SELECT
-        run_group, run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns,
-        TRY_CAST(regexp_extract(name, '_context_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS context_tokens,
-        TRY_CAST(regexp_extract(name, '_generation_\d+\((?:sq)?(\d+)', 1) AS BIGINT) AS generation_tokens
-    FROM ranges
-    WHERE origin IN ('nvtx', 'record_function') AND dur_ns IS NOT NULL AND regexp_matches(
-        name, '^(?i:prefill|decode)|^step\[(?:EXTEND|DECODE|MIXED)\b|^execute_.*context_\d+\(.*_generation_\d+\('
-    )
+    SELECT r.run_group, r.run_id, r.rank, r.tid, r.start_ns, r.start_ns + r.dur_ns AS end_ns, n.*
+    FROM ranges r JOIN step_names n USING (name)
+    WHERE r.origin IN ('nvtx', 'record_function') AND r.dur_ns IS NOT NULL
     QUALIFY coalesce(
-        start_ns >= previous_end((run_id, rank, tid), start_ns, start_ns + dur_ns), true
+        r.start_ns >= previous_end((r.run_id, r.rank, r.tid), r.start_ns, r.start_ns + r.dur_ns), true
     )
+),
+-- SGLang's draft model has a range like that of the prompt before it.
+_repeats AS (
+    SELECT
+        *,
+        bool_or(kind IN ('verify', 'draft') AND starts_with(name, 'step[')) OVER (PARTITION BY run_id, rank) AS drafts,
+        row_number() OVER (PARTITION BY run_id, rank, tid ORDER BY start_ns)
+            - row_number() OVER (PARTITION BY run_id, rank, tid, name ORDER BY start_ns) AS repeats
+    FROM _named
+),
+-- What names do not tell, lookups in the range do.
+_looked AS (
+    SELECT
+        n.run_id, n.rank, n.tid, n.start_ns, sum(l.tokens)::BIGINT AS looked_tokens,
+        max(l.requests) AS looked_requests
+    FROM _lookups l
+    ASOF JOIN _named n ON n.run_id = l.run_id AND n.rank = l.rank AND n.tid = l.tid AND l.start_ns >= n.start_ns
+    WHERE l.start_ns < n.end_ns
+    GROUP BY ALL
 ),
 _ranged AS (
     SELECT
-        n.run_group, n.run_id, n.rank, n.tid, n.start_ns, n.end_ns,
-        CASE
-            WHEN context_tokens IS NOT NULL
-                THEN CASE WHEN generation_tokens = 0 THEN 'prefill' WHEN context_tokens = 0 THEN 'decode'
-                    ELSE 'mixed' END
-            WHEN starts_with(name, 'step[MIXED') THEN 'mixed'
-            WHEN starts_with(name, 'step[EXTEND') OR name ILIKE 'prefill%' THEN 'prefill' ELSE 'decode'
-        END AS kind,
-        coalesce(
-            context_tokens + generation_tokens, TRY_CAST(regexp_extract(name, '\btoks=(\d+)', 1) AS BIGINT),
-            CASE WHEN starts_with(name, 'step[DECODE')
-                THEN TRY_CAST(regexp_extract(name, '\bbs=(\d+)', 1) AS BIGINT) END,
-            (SELECT sum(l.tokens)::BIGINT FROM _lookups l WHERE l.run_id = n.run_id AND l.rank = n.rank
-                AND l.tid = n.tid AND l.start_ns >= n.start_ns AND l.start_ns < n.end_ns)
-        ) AS tokens
-    FROM _named n
+        * REPLACE (
+            CASE WHEN drafts AND kind = 'prefill'
+                AND row_number() OVER (PARTITION BY run_id, rank, tid, name, repeats ORDER BY start_ns) % 2 = 0
+                THEN 'draft' ELSE kind END AS kind,
+            coalesce(tokens, looked_tokens) AS tokens, coalesce(requests, looked_requests) AS requests
+        ),
+        name IN (SELECT name FROM step_names WHERE prompt_requests IS NULL AND requests IS NULL) AS own
+    FROM _repeats LEFT JOIN _looked USING (run_id, rank, tid, start_ns)
 ),
 _passes AS (
     SELECT
-        run_group, run_id, rank, tid, start_ns,
-        lead(start_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY start_ns) AS end_ns,
-        CASE WHEN new_tokens > 1 THEN 'prefill' ELSE 'decode' END AS kind, tokens
-    FROM _lookups
+        run_group, run_id, rank, tid, l.start_ns,
+        lead(l.start_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY l.start_ns) AS next_ns,
+        CASE WHEN len(batch) > 1 AND batch[-1] > 1 THEN 'prefill' WHEN len(batch) > 1 OR tokens = 1 THEN 'decode' END
+            AS kind,
+        coalesce(requests, CASE WHEN tokens = 1 THEN 1 END) AS requests, tokens
+    FROM _lookups l
     ANTI JOIN _named USING (run_id, rank)
     ANTI JOIN (
         SELECT run_id, rank FROM cpu_ops WHERE starts_with(name, 'autograd::engine') GROUP BY ALL
     ) USING (run_id, rank)
+    ANTI JOIN (SELECT DISTINCT run_id, rank, tid, begin_ns, end_ns FROM graph_launches) g
+        ON g.run_id = l.run_id AND g.rank = l.rank AND l.start_ns BETWEEN g.begin_ns AND g.end_ns
+),
+-- Of a step of prompts only, or of one that only generates, all is known.
+_steps AS (
+    SELECT *, end_ns AS range_end_ns, own AS plain FROM _ranged
+    UNION ALL BY NAME
+    SELECT *, start_ns AS range_end_ns, coalesce(next_ns, 9223372036854775807) AS end_ns, true AS plain FROM _passes
 )
-SELECT run_group, run_id, rank, tid, start_ns, end_ns, kind, tokens, end_ns AS range_end_ns FROM _ranged
-UNION ALL
-SELECT run_group, run_id, rank, tid, start_ns, coalesce(end_ns, 9223372036854775807), kind, tokens, start_ns
-FROM _passes;
+SELECT
+    run_group, run_id, rank, tid, start_ns, end_ns, range_end_ns, kind, requests, tokens,
+    CASE WHEN plain THEN CASE kind WHEN 'prefill' THEN requests WHEN 'decode' THEN 0 END ELSE prompt_requests END
+        AS prompt_requests,
+    CASE WHEN plain THEN CASE kind WHEN 'prefill' THEN 0 WHEN 'decode' THEN requests END ELSE decode_requests END
+        AS decode_requests,
+    CASE WHEN plain THEN CASE kind WHEN 'prefill' THEN tokens WHEN 'decode' THEN 0 END ELSE prompt_tokens END
+        AS prompt_tokens,
+    CASE WHEN plain THEN CASE kind WHEN 'prefill' THEN 0 WHEN 'decode' THEN tokens END ELSE decode_tokens END
+        AS decode_tokens,
+    CASE WHEN plain AND kind = 'prefill' THEN tokens ELSE prompt_context END AS prompt_context, decode_context, pairs
+FROM _steps;
