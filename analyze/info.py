@@ -28,6 +28,7 @@ _FEW = 3
 """Up to this many runs are described one by one; more are rows of a table."""
 _PROFILERS = {
     "torch": "torch.profiler", "gpu": "GPU only", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof",
+    "rocprof": "rocprofv3",
 }  # fmt: skip
 _VERSIONS = (
     ("PyTorch", "torch_version"),

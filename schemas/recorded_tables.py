@@ -25,7 +25,7 @@ _EVENTS = (
             "profiler",
             "string",
             "",
-            "torch, gpu (the GPU-only block), nsys, ncu, nvprof, memory (a memory snapshot), flight_recorder, "
+            "torch, gpu (the GPU-only block), nsys, ncu, nvprof, rocprof, memory (a memory snapshot), flight_recorder, "
             "torch_trace (a log of torch.compile) or none",
         ),
         *((c.name, c.type, c.unit, c.doc) for c in WORKLOAD_COLUMNS),

@@ -146,6 +146,16 @@ def test_other_programs_are_refused_by_name(tmp_path: Path, content: Any, produc
     assert str(refused.value).startswith(f"{path}: ") and way_out in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [("host.xplane.pb", ".trace.json.gz"), ("1_results.pftrace", "rocpd or json"), ("p.hatchet", "data=")],
+)
+def test_files_that_are_not_read_name_what_is(tmp_path: Path, name: str, instead: str) -> None:
+    (tmp_path / name).write_bytes(b"\x0a\x0f")
+    with pytest.raises(analyze.InputError, match=re.escape(instead)):
+        analyze.open(tmp_path / name)
+
+
 def test_a_torch_trace_with_functions_of_viztracer_is_read(tmp_path: Path) -> None:
     events = [event("kernel", "k", 0, 4, 0, 7, device=0, stream=7), row(1, "f", cat="FEE")]
     assert ask(write_trace(tmp_path / "t.json", events), "kernel-share")[0]["name"] == "k"

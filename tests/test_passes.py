@@ -113,7 +113,7 @@ def test_chosen_pass_is_a_note_and_an_option(tmp_path: Path) -> None:
     assert ".nsys: " in run_cli("trace", DP2, "-o", tmp_path / "t.json", "--profiler", "nsys").stdout
     wrong = run_cli("query", "nccl-share", DP2, "--profiler", "vtune")
     assert (wrong.returncode, wrong.stderr) == (
-        2, "analyze: --profiler vtune: must be one of torch, nsys, nvprof, gpu, ncu, none or all\n"
+        2, "analyze: --profiler vtune: must be one of torch, nsys, rocprof, nvprof, gpu, ncu, none or all\n"
     )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ from analyze.sources.compressed import plain_name
 from analyze.sources.interface import SourceFile
 from analyze.sources.rank_hint import Looked
 from analyze.sources.remote import RawPath, RemotePath, common_folder
+from analyze.sources.unread import what_instead
 from analyze.store.catalogue import StoredFile
 from analyze.store.file_digest import Digests, FileState, file_state, printable
 from analyze.store.store import SHARDS, Store
@@ -156,6 +157,8 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
             if (file := _bare_file(path, looked, given=True)) is None:
                 if _is_archive(path):
                     raise InputError(f"{path}: an archive: unpack it first, and give the folder")
+                if sentence := what_instead(path.name):
+                    raise InputError(f"{path}: {sentence}")
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
                 raise InputError(f"{path}: not a file that any source reads ({kinds})")
             below.files.append(file)

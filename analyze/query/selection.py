@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from analyze.errors import InputError
 from analyze.stored_tables import TABLES
 
-TIMING = ("torch", "nsys", "nvprof", "gpu")
+TIMING = ("torch", "nsys", "rocprof", "nvprof", "gpu")
 """Profilers that time GPU work, the best first: passes of one workload under them show the same work again. `gpu` is
 the GPU-only block: it has the true times, and what launched the work only from the full block (docs/blocks.md)."""
 

@@ -34,7 +34,7 @@ _SQLITE = b"SQLite format 3\0"
 def detect(path: RawPath) -> Source | None:
     """Return the format of a bare file by name and beginning, or None; the first that fits. Raises InputError."""
     if _is_database(path):
-        return BY_KIND["nsys_sqlite"]
+        return BY_KIND["rocpd" if b"rocpd_" in head(path, _HEAD_BYTES) else "nsys_sqlite"]
     for source in _MOST_SPECIAL_FIRST:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_gzip(path)):
             continue

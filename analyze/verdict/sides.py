@@ -19,7 +19,7 @@ from schemas.files import read_bounded
 from schemas.manifest import is_run_id
 from schemas.sweep import SWEEP_NAME, Cell
 
-PASSES = ("gpu", "none", "torch", "nsys", "nvprof")
+PASSES = ("gpu", "none", "torch", "nsys", "rocprof", "nvprof")
 """Passes in the order in which their steps are used."""
 
 Key = tuple[str, ...]

@@ -43,7 +43,7 @@
 WITH passes AS (
     SELECT
         run_group, run_id, ranks, profiler, coalesce(workload_id, run_id::VARCHAR) AS workload,
-        coalesce(list_position(['torch', 'nsys', 'nvprof', 'gpu', 'none', 'ncu'], profiler), 0) AS full_first
+        coalesce(list_position(['torch', 'nsys', 'rocprof', 'nvprof', 'gpu', 'none', 'ncu'], profiler), 0) AS full_first
     FROM runs
 ),
 few_twins AS (

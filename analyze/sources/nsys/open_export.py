@@ -73,8 +73,6 @@ def open_tables(path: Path) -> Iterator[Tables]:
 def _checked(tables: Tables, path: Path) -> Tables:
     if {"id", "value"} <= tables.columns("StringIds") and any(map(tables.columns, _NSYS_TABLES)):
         return tables
-    if any(name.startswith("rocpd_") for name in tables.names()):
-        raise InputError(f"{path}: a database of ROCm's rocprofv3 (rocpd), which is not read")
     raise InputError(f"{path}: not an export of Nsight Systems: it has no table StringIds with META_DATA_EXPORT")
 
 

@@ -1,0 +1,33 @@
+"""Columns of the tables from values of rocprofv3."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
+_LETTERS = {"HOST": "H", "DEVICE": "D"}
+
+
+def copy_kind(name: str | None) -> str:
+    """Return the kind of a copy, as in the table memcpys: MEMORY_COPY_HOST_TO_DEVICE is HtoD."""
+    if match := _COPY.search(name or ""):
+        return f"{_LETTERS[match[1]]}to{_LETTERS[match[2]]}"
+    return "Unknown"
+
+
+def blocks(work_items: Sequence[int | None], group: Sequence[int | None]) -> list[int | None]:
+    """Return the numbers of work groups: AMD counts a grid in work-items."""
+    return [None if n is None or not g or g < 0 else -(-n // g) for n, g in zip(work_items, group, strict=True)]
+
+
+def call_table(kind: str) -> tuple[str, str]:
+    """Return the table of a traced API and its column `api` or `origin`."""
+    if kind.startswith("MARKER"):
+        return "ranges", "nvtx"
+    return "cuda_calls", "driver" if kind.startswith("HSA") else "runtime"
+
+
+def demangled(*names: str | None) -> str | None:
+    """Return the first name that is there, without the suffix of a kernel descriptor."""
+    return next((name.removesuffix(".kd") for name in names if name), None)

@@ -1,0 +1,210 @@
+"""Read databases of rocprofv3 (rocpd): a set of tables for each process group, with its GUID in their names.
+
+https://rocm.docs.amd.com/projects/rocprofiler-sdk/en/latest/how-to/using-rocpd-output-format.html
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.sources.chrome.arrow_columns import Columns, record_batch
+from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.nsys.sqlite_tables import SqliteTables, connect, with_log
+from analyze.sources.nsys.values import readable
+from analyze.sources.rocprofv3.columns import blocks, call_table, copy_kind, demangled
+
+_SET = re.compile(r"rocpd_kernel_dispatch((?:_\w+)?)", re.ASCII)
+_BATCH_ROWS = 64 << 10
+_TEXT = {"string", "kernel_name", "display_name", "name", "product_name", "type", "extdata", "command", "hostname"}
+"""Columns that are read as text, all others as integers: in SQLite any value may have any type."""
+
+_EVENT = (("e", "event", "event_id"),)
+_KERNELS = (("s", "info_kernel_symbol", "kernel_id"), ("a", "info_agent", "agent_id"), *_EVENT)
+_AGENTS = (("src", "info_agent", "src_agent_id"), ("dst", "info_agent", "dst_agent_id"))
+_COPIES = (("n", "string", "name_id"), *_AGENTS, *_EVENT)
+_REGIONS = (("n", "string", "name_id"), ("t", "info_thread", "tid"), *_EVENT)
+
+
+def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Yield the kernels, copies, calls and ranges of a database. Raises InputError if it is none of rocprofv3."""
+    with with_log(path) as file, closing(connect(file)) as connection:
+        tables = SqliteTables(connection, path)
+        suffixes = sorted(match[1] for name in tables.names() if (match := _SET.fullmatch(name)))
+        if not suffixes:
+            raise InputError(f"{path}: not a database of rocprofv3: it has no table rocpd_kernel_dispatch")
+        ranks: dict[tuple[str, int | None], int] = {}
+        lost: Counter[str] = Counter()
+        for suffix in suffixes:
+            database = _Database(connection, tables, suffix)
+            for process in database.processes():
+                ranks.setdefault((suffix, process), len(ranks))
+            report.info |= database.run_columns()
+        for (suffix, process), rank in ranks.items():
+            for table, columns, n in _Database(connection, tables, suffix).work(process):
+                yield table, rank if len(ranks) > 1 else None, record_batch(table, columns, n, lost)
+        if len(ranks) > 1:
+            report.warnings.append(f"{path.name}: the ranks of its {len(ranks)} processes are guessed from their order")
+        if lost:
+            report.warnings.append(f"{path.name}: {lost.total():,} values that their columns cannot hold are NULL")
+
+
+class _Database:
+    """The tables with one suffix."""
+
+    def __init__(self, connection: sqlite3.Connection, tables: SqliteTables, suffix: str):
+        self._connection = connection
+        self._tables = tables
+        self._suffix = suffix
+
+    def processes(self) -> list[int | None]:
+        """Return the processes with work, by their row in rocpd_info_process."""
+        found: set[int | None] = set()
+        for table in ("kernel_dispatch", "memory_copy", "region"):
+            found |= {row["pid"] for row in self._rows(f"SELECT DISTINCT {self._column('w', table, 'pid')}", table)}
+        return sorted(found, key=lambda pid: (pid is None, pid))
+
+    def run_columns(self) -> dict[str, Any]:
+        """Return what the file says about the run."""
+        agents = self._all("info_agent", ("type", "product_name", "name"))
+        names = [row["product_name"] or row["name"] for row in agents if row["type"] == "GPU"]
+        commands = [row["command"] for row in self._all("info_process", ("command",)) if row["command"]]
+        hosts = [row["hostname"] for row in self._all("info_node", ("hostname",)) if row["hostname"]]
+        found = {"gpu_name": names, "command": commands, "host": hosts}
+        return {column: values[0] for column, values in found.items() if values}
+
+    def work(self, process: int | None) -> Iterator[tuple[str, Columns, int]]:
+        """Yield batches of a process: table, columns, number of rows."""
+        axes = [f"{size}_size_{axis}" for size in ("workgroup", "grid") for axis in "xyz"]
+        own: Sequence[str] = ("agent_id", "queue_id", "stream_id", "start", "end", "group_segment_size", *axes)
+        named = (("s", "display_name"), ("s", "kernel_name"), ("a", "type_index"), ("e", "stack_id"))
+        for rows in self._joined("kernel_dispatch", process, _KERNELS, own, named):
+            yield "kernels", self._kernels(rows), len(rows["start"])
+        own = ("start", "end", "size", "queue_id", "stream_id")
+        ends = [(alias, column) for alias in ("src", "dst") for column in ("type", "type_index")]
+        for rows in self._joined("memory_copy", process, _COPIES, own, (("n", "string"), *ends, ("e", "stack_id"))):
+            yield "memcpys", _memcpys(rows), len(rows["start"])
+        yield from self._regions(process)
+
+    def _kernels(self, rows: dict[str, list[Any]]) -> Columns:
+        columns: Columns = {
+            "name": [demangled(*names) for names in zip(rows["s.display_name"], rows["s.kernel_name"], strict=True)],
+            "device": _devices(rows["a.type_index"], rows["agent_id"]),
+            "stream": [q if s is None else s for s, q in zip(rows["stream_id"], rows["queue_id"], strict=True)],
+            "shared_mem_bytes": rows["group_segment_size"],
+            **_common(rows),
+        }
+        for axis in "xyz":
+            columns[f"block_{axis}"] = rows[f"workgroup_size_{axis}"]
+            columns[f"grid_{axis}"] = blocks(rows[f"grid_size_{axis}"], rows[f"workgroup_size_{axis}"])
+        return columns
+
+    def _regions(self, process: int | None) -> Iterator[tuple[str, Columns, int]]:
+        categories = {row["id"]: row["string"] or "" for row in self._all("string", ("id", "string"))}
+        joined = (("n", "string"), ("t", "tid"), ("e", "stack_id"), ("e", "category_id"), ("e", "extdata"))
+        for rows in self._joined("region", process, _REGIONS, ("start", "end", "tid"), joined):
+            tables = [call_table(categories.get(c, "")) for c in rows["e.category_id"]]
+            for table, api in sorted(set(tables)):
+                at = [i for i, found in enumerate(tables) if found == (table, api)]
+                part = {name: [values[i] for i in at] for name, values in rows.items()}
+                names = part["n.string"]
+                if table == "ranges":
+                    names = [_message(extdata) or name for extdata, name in zip(part["e.extdata"], names, strict=True)]
+                tids = [row if tid is None else tid for tid, row in zip(part["t.tid"], part["tid"], strict=True)]
+                columns: Columns = {"name": names, "tid": tids, **_common(part)}
+                columns["origin" if table == "ranges" else "api"] = [api] * len(at)
+                yield table, columns, len(at)
+
+    def _joined(
+        self,
+        table: str,
+        process: int | None,
+        joins: Sequence[tuple[str, str, str]],
+        own: Sequence[str],
+        joined: Sequence[tuple[str, str]],
+    ) -> Iterator[dict[str, list[Any]]]:
+        """Yield columns of a table, and ALIAS.COLUMN of the tables that it refers to, in batches."""
+        if not self._tables.columns(self._name(table)):
+            return
+        homes = {alias: home for alias, home, _ in joins}
+        selected = {column: self._column("w", table, column) for column in own}
+        selected |= {f"{alias}.{column}": self._column(alias, homes[alias], column) for alias, column in joined}
+        sql = f"SELECT {', '.join(selected.values())} FROM {self._quoted(table)} AS w"
+        for alias, home, column in joins:
+            if "id" in self._tables.columns(self._name(home)) and column in self._tables.columns(self._name(table)):
+                sql += f' LEFT JOIN {self._quoted(home)} AS {alias} ON {alias}.id = w."{column}"'
+        if process is not None:
+            sql += " WHERE w.pid = ?"
+        with readable(self._tables.path, self._name(table)):
+            cursor = self._connection.execute(sql, () if process is None else (process,))
+            while batch := cursor.fetchmany(_BATCH_ROWS):
+                yield dict(zip(selected, map(list, zip(*batch, strict=True)), strict=True))
+
+    def _all(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        return self._rows(f"SELECT {', '.join(self._column('w', table, c) for c in columns)}", table)
+
+    def _rows(self, select: str, table: str) -> list[dict[str, Any]]:
+        if not self._tables.columns(self._name(table)):
+            return []
+        with readable(self._tables.path, self._name(table)):
+            cursor = self._connection.execute(f"{select} FROM {self._quoted(table)} AS w")
+            names = [one[0] for one in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+    def _name(self, table: str) -> str:
+        return f"rocpd_{table}{self._suffix}"
+
+    def _quoted(self, table: str) -> str:
+        return f'"{self._name(table)}"'
+
+    def _column(self, alias: str, table: str, column: str) -> str:
+        """Return the SQL of a column; NULL if the file does not have it."""
+        if column not in self._tables.columns(self._name(table)):
+            return f'NULL AS "{column}"'
+        return f'CAST({alias}."{column}" AS {"TEXT" if column in _TEXT else "INTEGER"}) AS "{column}"'
+
+
+def _common(rows: dict[str, list[Any]]) -> Columns:
+    """Return the columns of all events: times, and the call by its correlation id (0: none)."""
+    ends = zip(rows["start"], rows["end"], strict=True)
+    return {
+        "start_ns": rows["start"],
+        "dur_ns": [None if start is None or end is None or end < start else end - start for start, end in ends],
+        "correlation_id": [stack or None for stack in rows.get("e.stack_id", ())] or None,
+    }
+
+
+def _devices(indices: Sequence[int | None], agents: Sequence[int | None]) -> list[int | None]:
+    """Return indices of GPUs; without the table of agents, GPUs are numbered in the order of their agents."""
+    order = {agent: at for at, agent in enumerate(sorted({a for a in agents if a is not None}))}
+    found = zip(indices, agents, strict=True)
+    return [at if at is not None else None if agent is None else order[agent] for at, agent in found]
+
+
+def _memcpys(rows: dict[str, list[Any]]) -> Columns:
+    ends = zip(rows["src.type"], rows["src.type_index"], rows["dst.type_index"], strict=True)
+    return {
+        "kind": [copy_kind(name) for name in rows["n.string"]],
+        "device": [src if kind == "GPU" else dst for kind, src, dst in ends],
+        "stream": [q if s is None else s for s, q in zip(rows["stream_id"], rows["queue_id"], strict=True)],
+        "bytes": rows["size"],
+        **_common(rows),
+    }
+
+
+def _message(extdata: str | None) -> str | None:
+    """Return the text of a marker."""
+    import msgspec
+
+    try:
+        found = msgspec.json.decode(extdata or "null", type=dict[str, Any] | None)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    message = (found or {}).get("message")
+    return message if isinstance(message, str) else None
