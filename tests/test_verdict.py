@@ -20,7 +20,7 @@ from traces import event, kernel, launched, op, step, write_run, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.verdict.sides import Step
-from analyze.verdict.step_checks import step_notes, trend, two_kinds, unlike_rank, warm_up
+from analyze.verdict.step_checks import trend, two_kinds, unlike_rank, warm_up
 
 REST = "(step_time less the recorded step)"
 GPU = [{"index": 0, "name": "NVIDIA H100", "compute_capability": "9.0"}]
@@ -37,6 +37,8 @@ def record(
         at = n * 1000.0
         events += [step(n, at, 900), kernel("gemm", at + 10, gemm_us), kernel("copy", at + 500, 20)]
         events += [kernel(extra, at + 600, 5)] if extra else []
+    memory = {"Device Type": 1, "Device Id": 0, "Bytes": 0, "Total Allocated": round(step_ms * 2**20)}
+    events.append(event("cpu_instant_event", "[memory]", 1, 0, **memory) | {"ph": "i"})
     write_trace(folder / "torch/rank-0.trace.json", events)
     rows = [f"0,{n},{n < 5},{n < 5},{step_ms / 1e3 * (1 if n < 5 else 2)},32" for n in range(7)]
     metrics = folder / "torch/rank-0.step_metrics.csv"
@@ -117,6 +119,13 @@ def test_each_verdict_follows_from_the_stored_rows(runs: dict[str, analyze.Trace
     expected = [100 * math.expm1(v) for v in (sum(y) / 3 - sum(x) / 3, low, high)]
     assert [found[c] for c in ("change_pct", "low_pct", "high_pct")] == pytest.approx(expected)
     assert found["p_change"] == pytest.approx(test.pvalue)
+    # 32 images a step, and a peak of as many MiB as the step has ms: the same logarithms, of throughput negative.
+    measured = rows(runs["before"], runs["slow"])
+    columns = ("change_pct", "low_pct", "high_pct")
+    assert [measured["peak_memory"][c] for c in columns] == pytest.approx(expected, rel=1e-4)
+    assert measured["throughput"]["p_change"] == pytest.approx(test.pvalue, rel=1e-4)
+    inverse = [100 * (1 / (1 + v / 100) - 1) for v in (expected[0], expected[2], expected[1])]
+    assert [measured["throughput"][c] for c in columns] == pytest.approx(inverse, rel=1e-4)
     margin = math.log(1.01)
     one_sided = [
         stats.ttest_ind([v + margin for v in y], x, equal_var=False, alternative="greater").pvalue,
@@ -302,20 +311,57 @@ def ms(*values: float) -> list[float]:
     return [v * 1e6 for v in values]
 
 
-def test_steps_by_hand() -> None:
+def test_steps_that_a_mean_suits() -> None:
+    """Evenly spread, one outlier, and three ranks of four that do not differ."""
     flat = [10.0, 10.1] * 10
-    assert warm_up(ms(15, 13, *flat)) == 2 and warm_up(ms(*flat)) == 0
-    # 20 steps, each 1 % longer: 19 % of the first, 17 % of the median.
-    said = trend(ms(*(10 + 0.1 * n for n in range(20))))
-    assert said == "steps get longer by 17 % from the first to the last" and trend(ms(*flat)) is None
-    assert two_kinds(ms(*[10.0, 10.1, 12.0] * 5)) == "two kinds of steps: 10 of 10.050 ms and 5 of 12.000 ms"
-    # Evenly spread, and one outlier, are one kind.
+    assert warm_up(ms(*flat)) == 0 and trend(ms(*flat)) is None
     assert two_kinds(ms(*(10 + n / 10 for n in range(15)))) is None and two_kinds(ms(*flat, 30)) is None
-    ranks = [Step(rank, n, 10e6 if rank != 3 else 11e6) for rank in range(4) for n in range(3)]
-    assert unlike_rank(ranks) == "the mean step of rank 3 differs from the median of the ranks by +10 %"
-    assert unlike_rank(ranks[:9]) is None
-    notes = step_notes("A", {"x": ranks, "y": ranks})
-    assert notes == [f"A, run x: {unlike_rank(ranks)} (1 more runs like it)"]
+    assert unlike_rank([Step(rank, n, 10e6) for rank in range(3) for n in range(3)]) is None
+
+
+def timed(folder: Path, *ranks: Sequence[float]) -> Path:
+    """A run without a profiler: the ms of the undisturbed steps of each rank."""
+    files = []
+    for rank, steps in enumerate(ranks):
+        path = folder / f"none/rank-{rank}.step_metrics.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        rows = [f"{rank},{n},true,true,{ms / 1e3:.6f}" for n, ms in enumerate(steps)]
+        path.write_text("\n".join(["rank,step,warmup,undisturbed,step_s", *rows]) + "\n")
+        files.append((f"none/rank-{rank}.step_metrics.csv", "step_metrics", rank))
+    return write_run(folder, files, profiler="none", world_size=len(ranks))
+
+
+FLAT = (10.0, 10.1) * 10
+INJECTED: dict[str, tuple[list[Sequence[float]], float, str | None]] = {
+    # The steps of each rank, the mean of the run, and what is said.
+    "nothing": ([FLAT], 10.05, None),
+    # (13.5 + 12.5 + 20 x 10.05) / 22
+    "warm-up": ([(13.5, 12.5, *FLAT)], 227 / 22, "the first 2 steps take longer than the others: warm-up"),
+    # From 10 to 11.9 ms, by 19 x 0.1 ms: 17 % of the median, 10.95 ms.
+    "trend": (
+        [[10 + 0.1 * n for n in range(20)]], 10.95, "steps get longer by 17 % from the first to the last"
+    ),
+    # Of 20 steps each fourth takes 13 ms: (15 x 10 + 5 x 13) / 20
+    "kinds": ([[13.0 if n % 4 == 3 else 10.0 + 0.01 * (n % 3) for n in range(20)]], 10.7575,
+        "two kinds of steps: 15 of 10.010 ms and 5 of 13.000 ms"),
+    # Ranks 0, 1 and 3 have 10.05 ms, rank 2 has 1 ms more: 10 % of the median of the ranks. (4 x 10.05 + 1) / 4
+    "rank": (
+        [FLAT, FLAT, [ms + 1 for ms in FLAT], FLAT], 10.3,
+        "the mean step of rank 2 differs from the median of the ranks by +10 %",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("injected", INJECTED)
+def test_what_steps_say_against_a_mean(injected: str, tmp_path: Path) -> None:
+    ranks, mean_ms, said = INJECTED[injected]
+    usual = analyze.open(*(timed(tmp_path / f"a{n}", *([FLAT] * len(ranks))) for n in range(2)))
+    other = analyze.open(*(timed(tmp_path / f"b{n}", *ranks) for n in range(2)))
+    compared = analyze.compare(usual, other)
+    [step_time] = [r for r in compared.answer.dicts() if r["measure"] == "step_time"]
+    assert (step_time["a"], step_time["b"]) == (pytest.approx(10.05), pytest.approx(mean_ms))
+    notes = [note for note in compared.notes if note.startswith(("A, run", "B, run"))]
+    assert notes == ([f"B, run b0: {said} (1 more runs like it)"] if said else [])
 
 
 def test_report_draws_runs_and_intervals(tmp_path: Path) -> None:
