@@ -100,6 +100,8 @@ def test_rank_in_a_file_name_needs_a_set(tmp_path: Path) -> None:
         ("step5_rank0", "step5_rank1", "step9_rank0", "step9_rank1"),
         # As tensorboard_trace_handler names them: host_pid.time. Rank 1 is a little later each time.
         ("n_70.1700000000000", "n_71.1700000000200", "n_70.1700000009000", "n_71.1700000009100"),
+        # SGLang by stage.
+        ("17.5-TP-0-EP-0-DECODE", "17.5-TP-1-EP-1-DECODE", "17.5-TP-0-EP-0-EXTEND", "17.5-TP-1-EP-1-EXTEND"),
     ],
 )
 def test_two_recordings_of_a_job_are_two_runs(tmp_path: Path, names: tuple[str, ...]) -> None:
