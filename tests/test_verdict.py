@@ -175,21 +175,40 @@ def test_parts_explain_the_change_of_the_step(runs: dict[str, analyze.Traces]) -
     assert sum(r["a_ns"] for r in found if not r["part"].startswith("(step")) == pytest.approx(950_000)
 
 
-def test_compiled_code_is_aligned_by_the_modules_of_both_sides(tmp_path: Path) -> None:
-    def trace(name: str, events: list[dict[str, Any]]) -> Path:
-        whole = event("python_function", "nn.Module: Model_0", 0, 60)
-        phase = event("user_annotation", "forward", 0, 60)
-        return write_trace(tmp_path / name / "t.json", [step(1, 0, 100), phase, whole, *events])
+def model(path: Path, inside: Sequence[dict[str, Any]], *after: dict[str, Any]) -> Path:
+    """A step of 100 us whose forward calls a module for 60 us."""
+    whole = event("python_function", "nn.Module: Model_0", 0, 60)
+    return write_trace(path, [step(1, 0, 100), event("user_annotation", "forward", 0, 60), whole, *inside, *after])
 
-    # Eager: two modules inside, 10 and 20 us of work. Compiled: no call of an inner module, 12 us. Both: 5 us after it.
-    inner = [event("python_function", f"nn.Module: Linear_{n}", 5 + 20 * n, 15) for n in range(2)]
-    mm = [op("aten::addmm", 6, 5, 1), *launched(7, 1, 20, 10), op("aten::addmm", 26, 5, 2), *launched(27, 2, 40, 20)]
+
+# Two modules inside, which launch 10 and 20 us of work.
+INNER = [
+    *(event("python_function", f"nn.Module: Linear_{n}", 5 + 20 * n, 15) for n in range(2)),
+    *(op("aten::addmm", 6, 5, 1), *launched(7, 1, 20, 10), op("aten::addmm", 26, 5, 2), *launched(27, 2, 40, 20)),
+]
+
+
+def test_compiled_code_is_aligned_by_the_modules_of_both_sides(tmp_path: Path) -> None:
+    # Compiled: no call of an inner module, 12 us. Both: 5 us after it.
     fused = [op("CompiledFxGraph", 6, 5, 1), *launched(7, 1, 20, 12, "triton")]
     after = [op("other", 70, 5, 3), *launched(71, 3, 80, 5)]
-    compared = analyze.compare(trace("eager", inner + mm + after), trace("compiled", fused + after), level="step")
+    a, b = (model(tmp_path / n / "t.json", e, *after) for n, e in (("eager", INNER), ("compiled", fused)))
+    compared = analyze.compare(a, b, level="step")
     found = {r["part"]: r["change_ns"] for r in compared.answer.dicts()}
     assert found == {"Model_0, forward": -18_000, "(idle)": 18_000, "(no module), (outside)": 0, REST: 0}
     assert "parts of the step of a GPU, by module (step-parts): hidden is work behind other work" in compared.notes
+
+
+def test_operators_in_common_do_not_align_compiled_code(tmp_path: Path) -> None:
+    """One product of 28 us, and 3 us that are fused."""
+    mm = [op("Torch-Compiled Region: 0/0", 5, 30, 9), op("aten::addmm", 6, 5, 1), *launched(7, 1, 20, 28)]
+    fused = [op("triton_poi_fused_0", 20, 5, 2), *launched(21, 2, 50, 3, "triton_poi_fused_0")]
+    a, b = (model(tmp_path / n / "t.json", e) for n, e in (("eager", INNER), ("compiled", mm + fused)))
+    compared = analyze.compare(a, b, level="step")
+    assert {r["part"]: r["change_ns"] for r in compared.answer.dicts()} == {
+        "Model_0, forward": 1000, "(idle)": -1000, REST: 0,
+    }  # fmt: skip
+    assert "one side is compiled: its operators are not those of the other" in compared.notes
 
 
 def test_parts_of_a_program_without_a_gpu(tmp_path: Path) -> None:

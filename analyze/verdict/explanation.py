@@ -12,7 +12,9 @@ from analyze.query.query_files import find
 from analyze.verdict.sides import STEP_TIME, Side, Sides
 
 GROUPS = ("op", "module", "phase", "family")
-"""What parts are named by: the first by which both sides have names in common."""
+"""What parts are named by: the first by which both sides have names in common. Modules come before operators if only
+one side is compiled: one operator is then another one, or a part of a fused kernel.
+"""
 COMMON_PCT = 50.0
 """Share of the work of both sides that must have names in common."""
 NOT_RECORDED = "(step_time less the recorded step)"
@@ -48,19 +50,20 @@ def explanation(sides: Sides) -> Explanation:
     """Return the parts of the steps of both sides. Raises InputError if a run has no recorded steps."""
     a, b = (side.preferring("step-parts") for side in sides)
     if all("gpu_work" in side.engine.tables for side in (a, b)):
+        # Compiled code has no calls of inner modules: work counts for the innermost that both sides call.
+        common = _modules(sides.a) & _modules(sides.b)
+        one_is_compiled = bool(common) and _compiled(sides.a) != _compiled(sides.b)
         for group in GROUPS:
-            params = {"group": group}
-            if group == "module":
-                # Compiled code has no calls of inner modules: work counts for the innermost that both sides call.
-                common = _modules(sides.a) & _modules(sides.b)
-                if not common:
-                    continue
-                params["modules"] = f"^({'|'.join(map(re.escape, sorted(common)))})$"
-            found = [_of_gpu(side, params) for side in (a, b)]
+            if (group == "op" and one_is_compiled) or (group == "module" and not common):
+                continue
+            modules = {"modules": f"^({'|'.join(map(re.escape, sorted(common)))})$"} if group == "module" else {}
+            found = [_of_gpu(side, {"group": group, **modules}) for side in (a, b)]
             if group == GROUPS[-1] or _common_pct(*found) >= COMMON_PCT:
                 break
         notes = [f"parts of the step of a GPU, by {group} (step-parts): hidden is work behind other work"]
-        if group != GROUPS[0]:
+        if one_is_compiled:
+            notes.append("one side is compiled: its operators are not those of the other")
+        elif group != GROUPS[0]:
             notes.append("the sides have few operator names in common, as eager and compiled programs do")
     else:
         found = [_of_cpu(side.preferring("critical-path")) for side in sides]
@@ -103,6 +106,11 @@ def _modules(side: Side) -> set[str]:
     for run, name in rows:
         of_runs[run].add(name)
     return set.intersection(*of_runs.values())
+
+
+def _compiled(side: Side) -> bool:
+    """Whether a run of a side has code of torch.compile."""
+    return bool(side.all_passes.rows("SELECT 1 FROM workload_kinds WHERE kind = 'compiled'", ["workload_kinds"]))
 
 
 def _of_cpu(side: Side) -> dict[str, Parts]:
