@@ -129,6 +129,13 @@ FROM runs LEFT JOIN workload_kinds k USING (run_id)
 GROUP BY run_id
 """
 
+_INSTEAD = {
+    "flight_groups": "the query hang says which collective hangs",
+    "allocator_blocks": "the query memory-live says who holds memory",
+    "gpu_summary": "the query kernel-share has the sums of kernels",
+}
+"""What answers for recordings without times, by table."""
+
 _COLUMNS = (
     ResultColumn("run_id", "id", "The run."),
     ResultColumn("saving_ns", "ns", "Upper bound of the time saved, per GPU."),
@@ -137,7 +144,9 @@ _COLUMNS = (
     ResultColumn("device", "index", "GPU of that interval."),
     ResultColumn("start_ns", "ns", "Its start."),
     ResultColumn("end_ns", "ns", "Its end."),
-    ResultColumn("source", "text", "Source line with most of the time; NULL if not known."),
+    ResultColumn(
+        "source", "text", "Source line with most of the time, or launch and kernel of counters; NULL if not known."
+    ),
 )
 """Columns of the SELECT of every finding; a row is a run."""
 
@@ -171,7 +180,9 @@ COLUMNS = (
         "operator that launched the work there; in idle time, what the CPU is in, else the operator of the next work",
     ),
     ResultColumn("module", "text", "innermost nn.Module of that launch; needs Python stacks"),
-    ResultColumn("source", "text", "source line with most of the time; needs Python stacks"),
+    ResultColumn(
+        "source", "text", "source line with most of the time (needs Python stacks), or launch and kernel of counters"
+    ),
     ResultColumn("start_ns", "ns", "start of that interval, on the clock of the recording"),
     ResultColumn("end_ns", "ns", "end of that interval"),
 )
@@ -225,7 +236,7 @@ class Advice(NamedTuple):
     operator: str | None
     module: str | None
     source: str | None
-    """The line of the program that most of its time comes from."""
+    """The line of the program that most of its time comes from, or the launch and kernel of counters."""
     start_ns: int | None
     end_ns: int | None
     """The longest stretch that it is about, on the clock of the recording, as in the tables."""
@@ -315,7 +326,8 @@ def _advice(
     idle = {run_id: idle_ns for run_id, _, idle_ns in timed if idle_ns is not None}
     slowed = {run_id for (run_id,) in engine.rows("SELECT run_id FROM slowed_runs", ["findings"])}
     if not spans:
-        raise InputError("advise: no run has GPU work, operators or counters of kernels")
+        instead = "".join(f"; {hint}" for table, hint in _INSTEAD.items() if table in engine.tables)
+        raise InputError(f"advise: no run has GPU work, operators or counters of kernels{instead}")
     found: dict[str, list[_Found]] = {}
     held: dict[str, bool] = {}
     for finding in wanted:

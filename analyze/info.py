@@ -29,6 +29,7 @@ _FEW = 3
 _PROFILERS = {
     "torch": "torch.profiler", "gpu": "GPU only", "nsys": "Nsight Systems", "ncu": "Nsight Compute", "nvprof": "nvprof",
     "rocprof": "rocprofv3",
+    "memory": "a memory snapshot of PyTorch", "flight_recorder": "dumps of PyTorch's flight recorder",
 }  # fmt: skip
 _VERSIONS = (
     ("PyTorch", "torch_version"),
@@ -42,7 +43,7 @@ _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks
 """What torch.profiler records only on request."""
 _LAUNCHING = {"operators", "operators with input shapes"}
 """Data that a GPU-only block takes from its full block."""
-_FIRST = ("breakdown", "kernel-share", "roofline", "ops", "steps")
+_FIRST = ("hang", "memory-oom", "breakdown", "kernel-share", "roofline", "ops", "memory-live", "steps")
 """Queries that are suggested first, if their data is there."""
 _EMPTY = "these have no rows"
 _RECORDED = "how to record what is missing"
@@ -215,7 +216,7 @@ def commands(info: Info, paths: Sequence[Path]) -> list[str]:
     """What to type next."""
     where = command(map(as_given, paths))
     can = {q.name for q in info.answered}
-    asked = [name for name in _FIRST if name in can][:3]
+    asked = [name for name in _FIRST if name in can][:3] or ["health"]
     advice = [f"analyze advise {where}"] if any(map(_advisable, info.runs)) else []
     return [*advice, *(f"analyze query {name} {where}" for name in asked)]
 

@@ -37,7 +37,7 @@ def pivot(
 ) -> Result:
     """Ask a query of each combination of `rows` and `columns` and lay its `value` out.
 
-    `rows`, `columns`: columns of runs (or rank), that distinguish the runs, or of the query's result. A cell
+    `rows`, `columns`: columns for `--by` of the query (of runs, rank, device ...), or of its result. A cell
     holds one value; where the query returns several, `filter` (SQL over its result) chooses or `agg` (sum, avg, min,
     max) combines them. A cell without any is NULL. Raises InputError.
     """
@@ -55,7 +55,7 @@ def pivot(
     own = [c.name for c in query.result_columns(choices)]
     for option, names in (("--rows", rows), ("--columns", columns)):
         for name in names:
-            if name not in own and name not in RUN_COLUMNS:
+            if name not in own and name not in RUN_COLUMNS and name not in query.gpu_columns:
                 raise InputError(f"{option} {name}: {_instead(query, choices, name)}")
     axes = dict.fromkeys([*rows, *columns])
     by = tuple(a for a in axes if a not in own)

@@ -41,10 +41,40 @@ def percent(value: float) -> str:
 
 def measures(row: Mapping[str, Any]) -> list[Measure]:
     """Return the figures that are known of a recording, from its row of `summary`."""
-    found = [*_time(row), *_gpu(row), *_rates(row), *_memory(row)]
+    found = [*_hang(row), *_time(row), *_gpu(row), *_kernels(row), *_rates(row), *_memory(row)]
     if row["ranks"]:
-        gpus = f"{row['gpus']} GPU{'s' if row['gpus'] != 1 else ''}" if row["gpus"] else "no GPU work"
-        found.append(Measure("ranks", row["ranks"], "index", gpus, "runs"))
+        found.append(Measure("ranks", row["ranks"], "index", _recorded(row), "runs"))
+    return found
+
+
+def _recorded(row: Mapping[str, Any]) -> str:
+    """Return how many GPUs worked, or what is there instead of their work."""
+    if row["gpus"]:
+        return f"{row['gpus']} GPU{'s' if row['gpus'] != 1 else ''}"
+    instead = (
+        ("counted_kernels", "counters only"), ("summed_kernels", "sums only"), ("span_ns", "CPU only"),
+        ("hung_groups", "dumps of the flight recorder"), ("held_bytes", "memory snapshot"),
+    )  # fmt: skip
+    return next((text for column, text in instead if row[column] is not None), "no GPU work was read")
+
+
+def _hang(row: Mapping[str, Any]) -> list[Measure]:
+    if row["hung_groups"] is None:
+        return []
+    return [Measure("hung process groups", row["hung_groups"], "index", row["hang"] or "all completed", "hang")]
+
+
+def _kernels(row: Mapping[str, Any]) -> list[Measure]:
+    """Return what counters and logs with sums know of kernels: no timeline, so no shares of it."""
+    found = []
+    if (kernels := row["counted_kernels"]) is not None:
+        found.append(Measure("profiled kernels", kernels, "count", "launches with counters", "metrics"))
+        if row["counted_ns"] is not None:
+            detail = "sum of their durations, one by one"
+            found.append(Measure("kernel time", row["counted_ns"], "ns", detail, "roofline"))
+    if row["summed_ns"] is not None:
+        calls = f"{row['summed_kernels']:,} call{'s' if row['summed_kernels'] != 1 else ''}"
+        found.append(Measure("kernel time", row["summed_ns"], "ns", f"sum over {calls}", "kernel-share"))
     return found
 
 
@@ -97,4 +127,6 @@ def _memory(row: Mapping[str, Any]) -> list[Measure]:
         return [Measure("peak memory", reserved, "B", "reserved on a GPU", "memory-peak")]
     if row["peak_cpu_bytes"] is not None and row["gpus"] is None:
         return [Measure("peak memory", row["peak_cpu_bytes"], "B", "allocated on the CPU", "memory-peak")]
+    if row["held_bytes"] is not None:
+        return [Measure("memory", row["held_bytes"], "B", "allocated on a GPU at the snapshot", "memory-live")]
     return []

@@ -136,6 +136,7 @@ def test_counters_only(tmp_path: Path) -> None:
     row = next(iter(found.values()))
     assert (row["workload"], row["confidence"], row["start_ns"]) == ("counters only", "estimated", None)
     assert "f (launch 0, 0.010 ms): memory 10 % of its peak" in found["below-roof"]["evidence"]
+    assert found["below-roof"]["source"] == "launch 0, f"
     assert "occupancy 25 %, limited by registers; the grid fills 20 % of the GPU" in found["below-roof"]["evidence"]
     assert found["below-roof"]["try"].startswith("the grid does not fill the GPU")
     assert found["uncoalesced"]["evidence"].endswith("; 25 % of the bytes are used")

@@ -71,6 +71,17 @@ def test_groups_add_up_and_where_is_one_of_them(name: str, column: str) -> None:
             assert sum(r[c] for r in groups) == sum(r[c] for r in whole)
 
 
+def test_pivot_has_gpus_as_rows_or_columns() -> None:
+    expected = Counter(e["args"]["device"] for e in trace_events("kernel"))
+    arguments = ["pivot", "kernel-share", SAMPLE, "-p", "group=family", "--value", "calls", "--agg", "sum"]
+    rows = json.loads(run_cli(*arguments, "--rows", "device", "-f", "json").stdout)
+    assert {r["device"]: r["calls"] for r in rows} == expected
+    rows = json.loads(run_cli(*arguments, "--rows", "family", "--columns", "device", "-f", "json").stdout)
+    assert {d: sum(r[f"device={d}"] or 0 for r in rows) for d in (0, 1)} == expected
+    refused = run_cli("pivot", "memory-by-category", SAMPLE, "--rows", "stream", "--value", "live_at_peak_bytes")
+    assert refused.returncode == 2 and "--rows stream: no such column" in refused.stderr
+
+
 def test_group_and_by_go_together() -> None:
     rows = ask(SAMPLE, "kernel-share", params={"group": "device"}, by="stream")
     assert {(r["device"], r["stream"]) for r in rows} == {("rank 0 GPU 0", 7), ("rank 0 GPU 1", 17)}

@@ -453,6 +453,14 @@ def test_repeated_runs_are_averaged(tmp_path: Path) -> None:
     assert (two["runs"], two["speedup"]) == (2, pytest.approx(1.875))
 
 
+def test_both_sides_are_recognised_in_one_line(tmp_path: Path) -> None:
+    arguments = before(tmp_path), after(tmp_path)
+    said = [line for line in run_cli("compare", *arguments).stderr.splitlines() if line.startswith("read as: ")]
+    assert said == ["read as: A 1 run, one process; B 1 run, one process"]
+    again = run_cli("report", arguments[0], "--compare", arguments[1], "-o", tmp_path / "a.html")
+    assert again.returncode == 0 and "read as" not in again.stderr
+
+
 def test_pivot_by_hand(tmp_path: Path) -> None:
     for model, precision, step_s in (("a", "fp32", 0.01), ("a", "tf32", 0.005), ("b", "fp32", 0.02)):
         run_folder(tmp_path, 1, 16, step_s, model=model, precision=precision)

@@ -8,6 +8,7 @@ from statistics import fmean
 
 import pytest
 from support import SAMPLES, ask
+from test_nvprof import PLAIN
 from traces import event, kernel, launch, op, step, write_ranks, write_trace
 
 import analyze
@@ -62,9 +63,32 @@ def test_images_per_second_are_those_of_all_ranks() -> None:
     assert row["images_per_s"] == pytest.approx(2 * 16 * 1e9 / row["avg_step_ns"], rel=0.05)
 
 
-def test_counters_have_no_times() -> None:
-    rows = ask(SAMPLES / "matmuls", "summary")
-    assert rows and all(r["avg_step_ns"] is r["idle_pct"] is None for r in rows)
+def test_counters_have_the_time_of_their_kernels_and_no_others() -> None:
+    with (SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv").open() as lines:
+        _units, *launches = csv.DictReader(lines)
+    [row] = ask(SAMPLES / "matmuls", "summary")
+    assert row["avg_step_ns"] is row["idle_pct"] is None
+    assert row["counted_kernels"] == len(launches) == 12
+    assert row["counted_ns"] == sum(round(1e3 * float(r["gpu__time_duration.sum"])) for r in launches)
+    assert [(m.name, m.detail) for m in measures(row)][-1] == ("ranks", "counters only")
+    # A pass of torch.profiler of the same program has the times.
+    [timed] = ask(SAMPLES / "alexnet-ncu", "summary")
+    assert timed["counted_kernels"] is None and timed["gpus"] == 1
+
+
+def test_recordings_without_times_say_what_they_have(tmp_path: Path) -> None:
+    # hang.py: rank 2 does not call the third all_reduce, or rank 1 calls it with another size.
+    for sample, hang in (("missing", "rank 2 missing"), ("size", "rank 1 calling another")):
+        first, ranks = measures(ask(SAMPLES / f"hang-{sample}", "summary")[0])
+        assert (first.name, first.value, ranks.detail) == ("hung process groups", 1, "dumps of the flight recorder")
+        assert first.detail == f"nccl:all_reduce (call 3): {hang}"
+    (tmp_path / "nvprof.log").write_text(PLAIN)
+    time, ranks = measures(ask(tmp_path / "nvprof.log", "summary")[0])
+    assert (time.name, time.value, time.detail, ranks.detail) == ("kernel time", 2e6, "sum over 4 calls", "sums only")
+    # out_of_memory.py ends with 12 buffers of 6400 MiB and smaller ones (test_memory_snapshot.py).
+    snapshot = SAMPLES / "out-of-memory" / "torch" / "rank-0.memory_snapshot.pickle"
+    held, _ = measures(ask(snapshot, "summary")[0])
+    assert (held.name, held.text) == ("memory", "75.8 GiB")
 
 
 def test_inference_has_tokens_and_no_mfu() -> None:

@@ -21,6 +21,7 @@ from analyze.cli.shared_options import (
     Wide,
     finite,
     form_of,
+    open_both,
     open_traces,
     print_answer,
 )
@@ -155,7 +156,7 @@ def compare(
             raise InputError("compare: either --baseline or --with")
         before, after = analyze.open_baseline(baseline, baselines), open_traces(a)
     else:
-        before, after = map(open_traces, _sides(a, b))
+        before, after = open_both(*_sides(a, b))
     result = analyze.compare(
         before,
         after,

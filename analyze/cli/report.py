@@ -12,6 +12,7 @@ from analyze.cli.shared_options import (
     Paths,
     Profiler,
     Where,
+    open_both,
     open_traces,
 )
 
@@ -36,7 +37,9 @@ def report(
     from analyze.report.output_files import check_page
 
     check_page(output)
-    traces = open_traces(paths, where, profiler, block=block)
-    after = open_traces(compare, where, profiler, block=block) if compare else None
+    if compare:
+        traces, after = open_both(paths, compare, where, profiler, block)
+    else:
+        traces, after = open_traces(paths, where, profiler, block=block), None
     with counted_bar("report") as progress:
         traces.report(output, after, by, title, progress)

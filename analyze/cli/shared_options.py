@@ -130,6 +130,29 @@ def open_traces(
     block: str | None = None,
 ) -> analyze.Traces:
     """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
+    traces = _open(paths, where, profiler, queries, block)
+    for text in traces.read_as:
+        typer.echo(f"read as: {text}", err=True)
+    return traces
+
+
+def open_both(
+    a: list[Path], b: list[Path], where: str | None = None, profiler: str | None = None, block: str | None = None
+) -> tuple[analyze.Traces, analyze.Traces]:
+    """Open two sides like `open_traces`, and print in one line what was recognised."""
+    sides = {"A": _open(a, where, profiler, block=block), "B": _open(b, where, profiler, block=block)}
+    if texts := [f"{side} {', '.join(traces.read_as)}" for side, traces in sides.items() if traces.read_as]:
+        typer.echo(f"read as: {'; '.join(texts)}", err=True)
+    return sides["A"], sides["B"]
+
+
+def _open(
+    paths: list[Path],
+    where: str | None,
+    profiler: str | None,
+    queries: list[Path] | None = None,
+    block: str | None = None,
+) -> analyze.Traces:
     from analyze.ingestion.progress import progress_bar
     from analyze.query import duckdb_memory
     from analyze.query.process_limits import V8_RESERVES, limit_memory
@@ -141,8 +164,6 @@ def open_traces(
             *paths, queries=queries or (), where=where, profiler=profiler, block=block, progress=progress
         )
     terminal.warn(traces.warnings)
-    for text in traces.read_as:
-        typer.echo(f"read as: {text}", err=True)
     return traces
 
 

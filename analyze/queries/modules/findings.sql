@@ -104,7 +104,7 @@ CREATE MACRO counted(n, one, many) AS concat(n, ' ', CASE WHEN n = 1 THEN one EL
 -- @column saving_ns ns            What they could gain, mean over the ranks.
 -- @column evidence text           How many they are, and which one could gain most.
 -- @columns rank, device, start_ns, end_ns
--- @column source text             NULL: counters name no source line.
+-- @column source text             That launch and its kernel: counters name no source line.
 -- @column most row                The launch that could gain most.
 CREATE MACRO limit_findings(t) AS TABLE
 SELECT
@@ -112,7 +112,7 @@ SELECT
     printf('%s, %s in total; most to gain: %s', counted(s.launches, 'kernel', 'kernels'), ms(s.ns), s.most_text)
         AS evidence,
     s.most.rank AS rank, s.most.device AS device, NULL::BIGINT AS start_ns, NULL::BIGINT AS end_ns,
-    NULL::VARCHAR AS source, s.most
+    printf('launch %d, %s', s.most.launch_id, s.most.kernel) AS source, s.most
 FROM limit_sums(t) s JOIN run_spans g USING (run_id);
 
 -- @macro longest(rank, device, start_ns, end_ns)  rank, device, start and end of the longest interval, the first of

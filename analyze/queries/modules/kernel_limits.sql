@@ -60,8 +60,10 @@ LEFT JOIN _rates r USING (run_id)
 LEFT JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.kernel
 WHERE l.dur_ns > 0;
 
--- @macro pct_text(value)  a share as text, or that it is not known.
-CREATE MACRO pct_text(value) AS CASE WHEN value IS NULL THEN 'unknown' ELSE printf('%.0f %%', value) END;
+-- @macro pct_text(value, of_what)  a share as text, or that it was not measured.
+CREATE MACRO pct_text(value, of_what) AS CASE
+    WHEN value IS NULL THEN 'not measured' ELSE printf('%.0f %%%s', value, of_what)
+END;
 
 -- @macro limit_sums(t)  launches of a run that one finding is about: a table of launch_limits with a column `gain_ns`.
 -- @columns run_group, run_id
@@ -86,8 +88,8 @@ WITH _sums AS (
     GROUP BY run_group, run_id
 )
 SELECT
-    *, printf('%s (launch %d, %.3f ms): memory %s of its peak, arithmetic %s', most.kernel, most.launch_id,
-        most.dur_ns / 1e6, pct_text(most.memory_pct), pct_text(most.compute_pct))
+    *, printf('%s (launch %d, %.3f ms): memory %s, arithmetic %s', most.kernel, most.launch_id,
+        most.dur_ns / 1e6, pct_text(most.memory_pct, ' of its peak'), pct_text(most.compute_pct, ''))
     || CASE WHEN most.occupancy_pct < 100 THEN printf('; occupancy %.0f %%, limited by %s', most.occupancy_pct,
         coalesce(most.limiter, 'an unknown resource')) ELSE '' END
     || CASE WHEN most.waves < 1 THEN printf('; the grid fills %.0f %% of the GPU', 100 * most.waves) ELSE '' END

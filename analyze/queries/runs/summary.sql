@@ -26,14 +26,24 @@
 -- @column peak_bytes B            Most bytes allocated on one GPU.
 -- @column peak_reserved_bytes B   Most bytes reserved on one GPU: by the caching allocator, or from the driver.
 -- @column peak_cpu_bytes B        Most bytes that the CPU allocator had allocated in one process.
+-- @column held_bytes B            Most bytes allocated on one GPU when a memory snapshot was written.
+-- @column counted_kernels count   Launches with counters (Nsight Compute), where no pass timed the GPU.
+-- @column counted_ns ns           Sum of their durations; empty unless all were measured.
+-- @column summed_kernels count    Kernel calls of logs with sums only (nvprof).
+-- @column summed_ns ns            Their time.
+-- @column hung_groups count       Process groups with a collective that not all ranks completed; empty without dumps
+--                                 of the flight recorder.
+-- @column hang text               The first of these collectives, and the ranks that did not reach it or called another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
--- @use arithmetic, memory, steps
+-- @use arithmetic, memory, ncu, steps, time_sums
 -- @answer gpu_spans breakdown
 -- @answer gpu_steps breakdown window=step
 -- @answer flops_used mfu
 -- @answer peaks_of_memory memory-peak
 -- @answer inference serving
+-- @answer hung hang
+-- @answer held memory-fragmentation
 -- @needs runs that --where and --profiler leave
 -- @pass all
 -- @drill undisturbed_step_ns steps run_id={run_id}
@@ -124,6 +134,48 @@ tokens AS (
     FROM inference
     GROUP BY run_id
 ),
+snapshots AS (
+    SELECT run_id, max(bytes) AS held_bytes
+    FROM (SELECT run_id, rank, device, sum(allocated_bytes)::BIGINT AS bytes FROM held GROUP BY ALL)
+    GROUP BY run_id
+),
+counted AS (
+    SELECT
+        run_id, count(*) AS counted_kernels,
+        CASE WHEN count(*) = count(dur_ns) THEN sum(dur_ns)::BIGINT END AS counted_ns
+    FROM ncu_launches
+    GROUP BY run_id
+),
+summed AS (
+    SELECT run_id, sum(calls)::BIGINT AS summed_kernels, sum(total_ns)::BIGINT AS summed_ns
+    FROM kernel_sums
+    WHERE run_id IN (SELECT run_id FROM gpu_summary)
+    GROUP BY run_id
+),
+hung_collectives AS (
+    SELECT
+        run_id, process_group, seq, min(called_ns) AS called_ns, mode(operation) AS operation,
+        list(rank ORDER BY rank) FILTER (status IN ('missing', 'differs')) AS apart,
+        CASE
+            WHEN bool_or(status = 'missing') THEN 'missing'
+            WHEN bool_or(status = 'differs') THEN 'calling another'
+        END AS how
+    FROM hung
+    GROUP BY run_id, process_group, seq
+),
+hangs AS (
+    SELECT
+        run_id, count(DISTINCT process_group) FILTER (seq IS NOT NULL) AS hung_groups,
+        arg_min(
+            concat(
+                operation, ' (call ', seq, ')', ': rank' || CASE WHEN len(apart) > 1 THEN 's ' ELSE ' ' END
+                || array_to_string(apart[:6], ', ') || CASE WHEN len(apart) > 6 THEN ' ...' ELSE '' END || ' ' || how
+            ),
+            (apart IS NULL, called_ns, process_group, seq)
+        ) AS hang
+    FROM (SELECT DISTINCT run_id FROM flight_groups) LEFT JOIN hung_collectives USING (run_id)
+    GROUP BY run_id
+),
 -- The first pass that knows a figure.
 known AS (
     SELECT
@@ -133,18 +185,28 @@ known AS (
         arg_min(peak_bytes, full_first) AS peak_bytes, arg_min(peak_reserved_bytes, full_first) AS peak_reserved_bytes,
         arg_min(peak_cpu_bytes, full_first) AS peak_cpu_bytes,
         arg_min(prefill_tokens_per_s, full_first) AS prefill_tokens_per_s,
-        arg_min(decode_tokens_per_s, full_first) AS decode_tokens_per_s
+        arg_min(decode_tokens_per_s, full_first) AS decode_tokens_per_s,
+        arg_min(held_bytes, full_first) AS held_bytes, arg_min(counted_kernels, full_first) AS counted_kernels,
+        arg_min(counted_ns, full_first) AS counted_ns, arg_min(summed_kernels, full_first) AS summed_kernels,
+        arg_min(summed_ns, full_first) AS summed_ns, arg_min(hung_groups, full_first) AS hung_groups,
+        arg_min(hang, full_first) AS hang
     FROM (SELECT *, profiler IS DISTINCT FROM 'gpu' OR run_id IN (FROM few_twins) AS of_full FROM passes)
     LEFT JOIN run_steps USING (run_id)
     LEFT JOIN used USING (run_id)
     LEFT JOIN peaks USING (run_id)
     LEFT JOIN tokens USING (run_id)
+    LEFT JOIN snapshots USING (run_id)
+    LEFT JOIN counted USING (run_id)
+    LEFT JOIN summed USING (run_id)
+    LEFT JOIN hangs USING (run_id)
     GROUP BY run_group, workload
 )
 SELECT
     k.run_group, k.run_id, ranks, gpus, steps, undisturbed_step_ns, avg_step_ns,
     round(coalesce(span_ns, cpu_ns))::BIGINT AS span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct,
     undisturbed_idle_pct, undisturbed_mfu_pct, mfu_pct, images_per_s, prefill_tokens_per_s, decode_tokens_per_s,
-    peak_bytes, peak_reserved_bytes, peak_cpu_bytes
+    peak_bytes, peak_reserved_bytes, peak_cpu_bytes, held_bytes,
+    CASE WHEN gpus IS NULL THEN counted_kernels END AS counted_kernels,
+    CASE WHEN gpus IS NULL THEN counted_ns END AS counted_ns, summed_kernels, summed_ns, hung_groups, hang
 FROM known k
 LEFT JOIN timed t ON t.workload = k.workload AND t.run_group IS NOT DISTINCT FROM k.run_group
