@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from itertools import combinations
 from types import ModuleType
 
 import pytest
@@ -128,8 +129,25 @@ def test_one_layer_more_on_a_gpu() -> None:
     assert sum(seen) >= POWER * len(seen)
 
 
+# The same of a program that waits for the loss of each step: nine runs, and three with a sleep of 0.377 ms a step.
+EQUAL = (12.542, 12.528, 12.513, 12.568, 12.696, 12.608, 12.544, 12.571, 12.522)
+WITH_SLEEP = (12.969, 13.052, 12.907)
+
+
 def test_repetitions_of_one_program_on_a_gpu() -> None:
-    """Split by halves, by turns and by pairs: no half is slower."""
+    """Split in all 126 ways, and the other program by halves, by turns and by pairs: no side is slower."""
     for runs in (LAYERS_33, LAYERS_34):
         for a, b in ((runs[:5], runs[5:]), (runs[::2], runs[1::2]), (runs[2:7], runs[:2] + runs[7:])):
             assert verdict(change(a, b)) in ("same", "cannot tell")
+    for chosen in combinations(range(len(EQUAL)), 4):
+        others = [EQUAL[i] for i in range(len(EQUAL)) if i not in chosen]
+        assert verdict(change([EQUAL[i] for i in chosen], others)) in ("same", "cannot tell")
+
+
+def test_a_sleep_of_3_percent_is_found_with_the_runs_that_it_needs() -> None:
+    spread = spread_pct(EQUAL[:6]) / 100
+    needed = runs_needed(spread, spread, 3)
+    assert needed == len(WITH_SLEEP)
+    for runs in combinations(EQUAL, needed):
+        found = change(runs, WITH_SLEEP)
+        assert verdict(found) == "slower" and found.low_pct < 3 < found.high_pct
