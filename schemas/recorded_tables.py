@@ -185,9 +185,9 @@ EVENT_TABLES = (
 METRIC_TABLES = (
     declare_table(
         "os_calls",
-        "a call of the operating system's library, as Nsight Systems traces it (osrt)",
+        "a call of the operating system's library or of MPI, as Nsight Systems traces it (osrt, mpi)",
         *CPU,
-        ("name", "string", "", "function: read, pthread_mutex_lock, poll ..."),
+        ("name", "string", "", "function: read, pthread_mutex_lock, MPI_Allreduce ..."),
         *INTERVAL,
     ),
     declare_table(
@@ -206,6 +206,14 @@ METRIC_TABLES = (
         ("cpu", "int32", "", "core"),
         ("function", "string", "", "innermost function; [LIBRARY] where its symbol is unknown"),
         ("stack", "string", "", "functions, outermost first, separated by ` > `"),
+    ),
+    declare_table(
+        "counters",
+        "a sample of a counter of Nsight Systems: GPU metrics, page faults of managed memory",
+        ("device", "int32", "", "device index; NULL for the CPU"),
+        ("name", "string", "", "its name, with its unit: SMs Active [Throughput %]"),
+        ("start_ns", "int64", "ns", "when"),
+        ("value", "double", "", "value; of page faults their number"),
     ),
     declare_table(
         "memory_events",

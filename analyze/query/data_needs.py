@@ -180,6 +180,13 @@ DATA_KINDS = {
             "profiler.step() after each step, or NVTX ranges named step",
         ),
         DataKind("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
+        DataKind(
+            "counters of Nsight Systems",
+            r"counters of Nsight Systems",
+            ("counters",),
+            "nsys profile --gpu-metrics-devices=all",
+            optional=True,
+        ),
         DataKind("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),
         DataKind(
             "peaks of memory",

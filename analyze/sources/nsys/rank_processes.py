@@ -65,6 +65,18 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
     return RankProcesses(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing)
 
 
+def used_devices(tables: Tables) -> dict[int, set[int | None]]:
+    """Return the device indices of the GPU work of each process."""
+    used: dict[int, set[int | None]] = {}
+    for event in EVENT_TABLES:
+        for batch in tables.batches(event.source, [event.owner, "deviceId"]) if event.on_gpu else ():
+            owners = pc.bit_wise_and(batch[event.owner], PROCESS_BITS)
+            pairs = pa.table({"process": owners, "device": batch["deviceId"]}).group_by(["process", "device"])
+            for pair in pairs.aggregate([]).to_pylist():
+                used.setdefault(pair["process"], set()).add(pair["device"])
+    return used
+
+
 def _launching(tables: Tables) -> set[int]:
     """Return the processes with CUDA calls that launch GPU work."""
     names = Names(tables)
@@ -84,13 +96,7 @@ def _sharing(tables: Tables, processes: Sequence[int]) -> list[dict[int, int]]:
             gpus[row["pid"], row["cudaId"]] = gpu
     if len(set(gpus.values())) == len(gpus):
         return []
-    used: dict[int, set[int | None]] = {}
-    for event in EVENT_TABLES:
-        for batch in tables.batches(event.source, [event.owner, "deviceId"]) if event.on_gpu else ():
-            owners = pc.bit_wise_and(batch[event.owner], PROCESS_BITS)
-            pairs = pa.table({"process": owners, "device": batch["deviceId"]}).group_by(["process", "device"])
-            for pair in pairs.aggregate([]).to_pylist():
-                used.setdefault(pair["process"], set()).add(pair["device"])
+    used = used_devices(tables)
     together: dict[object, dict[int, int]] = {}
     for process in processes:
         if len(devices := used.get(process, set())) == 1:

@@ -22,6 +22,7 @@ from typing import Any
 
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.nsys.capture import Capture
+from analyze.sources.nsys.counters import FAULT_TABLES, metric_batches
 from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.open_export import Tables, open_tables, rows
@@ -50,7 +51,8 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     with open_tables(path) as tables:
         names = Names(tables)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
-        threads = {e: rows_by_process(tables, e) for e in thread_tables(tables) if tables.columns(e.source)}
+        more = (*thread_tables(tables), *FAULT_TABLES)
+        threads = {e: rows_by_process(tables, e) for e in more if tables.columns(e.source)}
         capture = Capture(tables)
         processes = ranks_of(tables, work if any(work.values()) else threads, capture)
         owners = Owners(*processes)
@@ -60,6 +62,8 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
                 yield event.table, rank, batch
         for rank, batch in memory_batches(tables, names, owners, skipped):
             yield "memory_events", rank, batch
+        for rank, batch in metric_batches(tables, owners, skipped):
+            yield "counters", rank, batch
         report.info = _run_columns(tables, work, capture, processes)
         report.lost = skipped.total
         problems = list(problems_of(tables, work | threads, processes, skipped))

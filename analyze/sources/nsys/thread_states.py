@@ -1,4 +1,4 @@
-"""Convert what an Nsight Systems export says of CPU threads: OS calls, context switches, sampled stacks."""
+"""Convert what an Nsight Systems export says of CPU threads: OS and MPI calls, context switches, sampled stacks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import Built, EventTable, pids, tids, times
 from analyze.sources.nsys.values import Columns
 
-SOURCES = ("OSRT_API", "SCHED_EVENTS", "COMPOSITE_EVENTS")
+_MPI = tuple(f"MPI_{kind}_EVENTS" for kind in ("P2P", "START_WAIT", "COLLECTIVES", "RMA", "OTHER"))
+SOURCES = ("OSRT_API", *_MPI, "SCHED_EVENTS", "COMPOSITE_EVENTS")
 STACKS = "SAMPLING_CALLCHAINS"
 """Frames of the stacks of COMPOSITE_EVENTS."""
 
@@ -20,6 +21,10 @@ def thread_tables(tables: Tables) -> tuple[EventTable, ...]:
     samples = _Samples(tables)
     return (
         EventTable("OSRT_API", "os_calls", "globalTid", ("start", "end", "globalTid", "nameId"), _os_calls),
+        *(
+            EventTable(table, "os_calls", "globalTid", ("start", "end", "globalTid", "textId"), _mpi_calls)
+            for table in _MPI
+        ),
         EventTable(
             "SCHED_EVENTS", "thread_switches", "globalTid", ("start", "cpu", "isSchedIn", "globalTid"), _switches
         ),
@@ -33,6 +38,10 @@ def _thread(batch: Columns) -> Built:
 
 def _os_calls(batch: Columns, names: Names, process: int) -> Built:
     return _thread(batch) | times(batch) | {"name": names.lookup(batch["nameId"]).fill_null("(unknown)")}
+
+
+def _mpi_calls(batch: Columns, names: Names, process: int) -> Built:
+    return _thread(batch) | times(batch) | {"name": names.lookup(batch["textId"]).fill_null("(unknown)")}
 
 
 def _switches(batch: Columns, names: Names, process: int) -> Built:

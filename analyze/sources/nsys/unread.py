@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-import pyarrow.compute as pc
-
+from analyze.sources.nsys.counters import FAULT_TABLES, METRICS
 from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import EVENT_TABLES
 from analyze.sources.nsys.thread_states import SOURCES, STACKS
@@ -19,8 +18,8 @@ _SHOWN = 16
 """Most tables that are named."""
 
 _READ = (
-    {event.source for event in EVENT_TABLES}
-    | {*SOURCES, STACKS}
+    {event.source for event in (*EVENT_TABLES, *FAULT_TABLES)}
+    | {*SOURCES, STACKS, METRICS}
     | {
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "DIAGNOSTIC_EVENT",
@@ -30,10 +29,7 @@ _READ = (
 )
 
 _KINDS: Mapping[str, str] = {
-    "CUDA_UM_GPU_PAGE_FAULT": "GPU page faults of managed memory",
-    "CUDA_UM_CPU_PAGE_FAULT": "CPU page faults of managed memory",
     "MPI_": "MPI calls",
-    "GPU_METRICS": "GPU metrics",
     "NIC_": "NIC metrics",
     "IB_": "InfiniBand metrics",
     "NET_": "network metrics",
@@ -60,9 +56,6 @@ def unread_tables(tables: Tables) -> list[str]:
         if columns.isdisjoint(_TIMES) or not (rows := tables.count(table)):
             continue
         size = f"{rows:,} row{'s' if rows != 1 else ''}"
-        if "numberOfPageFaults" in columns:
-            batches = tables.batches(table, ["numberOfPageFaults"])
-            size = f"{sum(pc.sum(b['numberOfPageFaults']).as_py() or 0 for b in batches):,} in {size}"
         kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
         found.append(f"{kind} ({table}: {size})" if kind else f"{table} ({size})")
     return found[:_SHOWN] + ([f"{len(found) - _SHOWN} more tables"] if len(found) > _SHOWN else [])

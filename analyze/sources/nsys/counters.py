@@ -1,0 +1,110 @@
+"""Convert the counters of an Nsight Systems export: GPU metrics, and page faults of managed memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from analyze.sources.nsys.names import Names
+from analyze.sources.nsys.open_export import Tables, rows
+from analyze.sources.nsys.rank_processes import pid_of, used_devices
+from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record_batch
+from analyze.sources.nsys.values import Columns, filtered
+
+METRICS = "GPU_METRICS"
+_GPU_BITS = 0xFF
+"""Bits of a typeId that are the number of the GPU."""
+
+_NUMBER = r"^-?\d{1,18}(\.\d{1,18})?$"
+
+
+def _gpu_faults(batch: Columns, names: Names, process: int) -> Built:
+    return {"start_ns": batch["start"], "device": batch["deviceId"], "value": batch["numberOfPageFaults"]} | _named(
+        "GPU page faults", batch
+    )
+
+
+def _cpu_faults(batch: Columns, names: Names, process: int) -> Built:
+    return {"start_ns": batch["start"], "value": pa.repeat(1, len(batch["start"]))} | _named("CPU page faults", batch)
+
+
+def _named(name: str, batch: Columns) -> Built:
+    return {"name": pa.repeat(name, len(batch["start"]))}
+
+
+FAULT_TABLES = (
+    EventTable(
+        "CUDA_UM_GPU_PAGE_FAULT_EVENTS", "counters", "globalPid",
+        ("start", "globalPid", "deviceId", "numberOfPageFaults"), _gpu_faults,
+    ),
+    EventTable("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "counters", "globalPid", ("start", "globalPid"), _cpu_faults),
+)  # fmt: skip
+
+
+def metric_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """Yield GPU_METRICS as counters of the ranks that used the GPUs. Other rows are counted in `skipped`."""
+    columns = ("timestamp", "typeId", "metricId", "value")
+    if not tables.columns(METRICS):
+        return
+    names = {
+        (row["typeId"], row["metricId"]): row["metricName"]
+        for row in rows(tables, "TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"])
+    }
+    places = _places(tables, owners)
+    for batch in tables.batches(METRICS, columns):
+        batch = skipped.choose("counters", batch, pc.is_valid(batch["timestamp"]), "without a start")
+        # Columns of this name are read as text.
+        is_number = pc.match_substring_regex(batch["value"], _NUMBER).fill_null(False)
+        batch = skipped.choose("counters", batch, is_number, "without a number")
+        is_typed = pc.and_(pc.is_valid(batch["typeId"]), pc.is_valid(batch["metricId"]))
+        batch = skipped.choose("counters", batch, is_typed, "without a name")
+        kinds = pa.table({"type": batch["typeId"], "metric": batch["metricId"]}).group_by(["type", "metric"])
+        for kind in kinds.aggregate([]).to_pylist():
+            is_kind = pc.and_(pc.equal(batch["typeId"], kind["type"]), pc.equal(batch["metricId"], kind["metric"]))
+            own = filtered(batch, is_kind)
+            size = len(own["value"])
+            name = names.get((kind["type"], kind["metric"]))
+            place = places.get(kind["type"] & _GPU_BITS)
+            if name is None or place is None:
+                skipped.add("counters", "without a name" if name is None else "of a GPU that no rank used", size)
+                continue
+            rank, device = place
+            built = {
+                "start_ns": own["timestamp"],
+                "value": pc.cast(own["value"], pa.float64()),
+                "device": pa.repeat(device, size),
+                "name": pa.repeat(name, size),
+            }
+            yield rank, record_batch("counters", built, size)
+
+
+def _places(tables: Tables, owners: Owners) -> dict[int, tuple[int | None, int]]:
+    """Return rank and device index of each GPU that a rank used."""
+    used = {
+        (process, device)
+        for process, devices in used_devices(tables).items()
+        for device in devices
+        if device is not None and process in owners.ranks
+    }
+    gpus = {
+        (row["pid"], row["cudaId"]): row["gpuId"]
+        for row in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["pid", "cudaId", "gpuId"])
+    }
+    sampled = {gpu for batch in tables.batches(METRICS, ["typeId"]) for gpu in _numbers(batch["typeId"])}
+    found: dict[int, tuple[int | None, int]] = {}
+    for process, device in sorted(used):
+        gpu = gpus.get((pid_of(process), device))
+        if gpu is None and not gpus:
+            # Older exports do not say which GPU a device is.
+            gpu = next(iter(sampled)) if len(sampled) == len(used) == 1 else device
+        shared = owners.device(process)
+        if gpu is not None:
+            found.setdefault(gpu, (owners.ranks[process], device if shared is None else shared))
+    return found
+
+
+def _numbers(types: pa.Array) -> list[int]:
+    """Return the numbers of the GPUs of typeIds."""
+    return pc.bit_wise_and(types.drop_null(), _GPU_BITS).unique().to_pylist()
