@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shlex
 import shutil
 import socket
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 from collect_support import LAUNCHER, NO_GPU, ROOT, Collect, environment, names, read_csv, read_trace, two_ranks
 
+from collect.injected.packages import installed_packages
 from schemas.manifest import RankRecording
 from schemas.workload import RecordedWorkload
 
@@ -119,6 +121,13 @@ def test_optimizer_steps_are_counted(collect: Collect, script: Script, tmp_path:
         "ProfilerStep#2",
     }
     assert names(trace, "cpu_op").count("aten::linear") == 2
+
+
+def test_installed_packages_are_those_of_importlib() -> None:
+    expected: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        expected.setdefault(distribution.metadata["Name"].lower(), distribution.version)
+    assert expected and installed_packages() == expected
 
 
 def test_program_without_an_optimizer_is_recorded_whole(collect: Collect, script: Script) -> None:
