@@ -25,7 +25,7 @@ CREATE MACRO loads_code(name) AS regexp_matches(
     name, '^(Runtime Triggered Module Loading|Lazy Function Loading)|^(cu|hip)(Module|Library)Load'
 );
 
--- @view run_gpus  a row is a run with GPU work: its number of GPUs over all ranks, and means over them.
+-- @table run_gpus  a row is a run with GPU work: its number of GPUs over all ranks, and means over them.
 -- A saving on one of several GPUs counts in proportion: findings divide by `gpus`.
 -- @columns run_group, run_id
 -- @column gpus count              GPUs of all ranks that the trace has.
@@ -37,7 +37,7 @@ CREATE MACRO loads_code(name) AS regexp_matches(
 -- @column exposed_copy_ns ns      Mean time of copies without a concurrent kernel.
 -- @column copy_ns ns              Mean union of copies.
 -- @column host_note text          Note on inflated host times; empty for nothing.
-CREATE VIEW run_gpus AS
+CREATE TABLE run_gpus AS
 SELECT
     t.run_group, t.run_id, count(*) AS gpus, avg(span_ns) AS span_ns,
     avg(span_ns - busy_ns - coalesce(lone_ns, 0)) AS idle_ns,
@@ -57,14 +57,14 @@ GROUP BY t.run_group, t.run_id;
 CREATE VIEW counted_launches AS
 FROM launch_limits SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'counters only') USING (run_id);
 
--- @view run_spans  a row is a run with something to advise on: the length that savings are a share of.
+-- @table run_spans  a row is a run with something to advise on: the length that savings are a share of.
 -- Mean span of its GPUs; of a run on CPUs only the mean span of the operators of a rank; of a run with counters only
 -- the durations of the kernels, mean over the ranks.
 -- @columns run_group, run_id
 -- @column span_ns ns              Length.
 -- @column undisturbed_idle_ns ns  Mean idle time of the recorded steps without the profiler; NULL if not known.
 -- @column ranks count             Ranks that it is a mean of; GPUs of a run with GPU work.
-CREATE VIEW run_spans AS
+CREATE TABLE run_spans AS
 WITH _operators AS (
     SELECT run_group, run_id, rank, max(start_ns + dur_ns) - min(start_ns) AS ns
     FROM cpu_ops SEMI JOIN (SELECT run_id FROM workload_kinds WHERE kind = 'CPU only') USING (run_id)
