@@ -81,7 +81,8 @@ def spill_folder() -> Path:
     """
     place = Path(tempfile.gettempdir())
     for folder in place.glob(_PREFIX + "*"):
-        _remove_if_dead(folder)
+        if folder not in _held:
+            _remove_if_dead(folder)
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
     handle = locked(Folder(folder), _LOCK)
     assert handle is not None, "nobody else knows of the folder"
