@@ -304,7 +304,8 @@ def test_time_limit_stops_a_long_query_and_others_proceed() -> None:
         assert not any(s.done() for s in slow)
         for s in slow:
             assert s.result().status == 503 and "stopped after 5 s" in s.result().text
-        assert server.sql("SELECT 1").status == 200
+        # On a busy machine, to start a process may take as long as the limit.
+        assert any(server.sql("SELECT 1").status == 200 for _ in range(6))
 
 
 def test_query_stops_when_the_client_disconnects() -> None:
@@ -318,9 +319,13 @@ def test_query_stops_when_the_client_disconnects() -> None:
             time.sleep(0.2)
             left.close()
         assert server.sql("SELECT 1").status == 200
-        # Ctrl-C in the middle of one.
+        # Ctrl-C in the middle of one, and while the process of another starts.
+        before = children(server.process.pid)
         beside.submit(server.sql, SLOW)
-        time.sleep(0.5)
+        beside.submit(server.ask, "/query/runs?part=answer&" + urlencode({"where": LONG}))
+        until = time.monotonic() + 30
+        while not children(server.process.pid) - before and time.monotonic() < until:
+            time.sleep(0.01)
         assert server.end() == (130, "")
 
 
@@ -336,7 +341,7 @@ def test_time_limit_stops_a_long_expression_and_others_proceed() -> None:
         assert server.ask("/query/runs?part=answer").status == 200
         for s in slow:
             assert s.result().status == 503 and "stopped after 5 s" in s.result().text
-        assert server.ask("/query/runs?part=answer").status == 200
+        assert any(server.ask("/query/runs?part=answer").status == 200 for _ in range(6))
         # Of those four workers the one that is whole, and the process for its figures.
         assert sum(map(alive, children(server.process.pid))) <= 2
 

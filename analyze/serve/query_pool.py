@@ -47,19 +47,13 @@ class QueryProcess:
         """The run that it has open."""
 
     @classmethod
-    async def start(cls, served: Mapping[str, Any], where: str) -> QueryProcess:
-        """Start a process, and wait until it has opened the stores. Raises Failed."""
+    async def start(cls, where: str) -> QueryProcess:
+        """Start a process. Its first message says what is served."""
         pipe, variables = asyncio.subprocess.PIPE, os.environ | python_variables()
         process = await asyncio.create_subprocess_exec(
             *python("-c", _START), stdin=pipe, stdout=pipe, limit=_MOST_LINE, env=variables
         )
-        made = cls(process, where)
-        try:
-            await made.ask(served)
-        except BaseException:
-            made.kill()
-            raise
-        return made
+        return cls(process, where)
 
     async def ask(self, message: Mapping[str, Any]) -> str:
         """Return the answer to a message. Raises Failed."""
@@ -94,16 +88,16 @@ class QueryPool:
         self._most = at_once
         self._seconds = seconds
         self._idle: list[QueryProcess] = []
-        self._busy: set[QueryProcess] = set()
+        self._alive: set[QueryProcess] = set()
+        """Processes that may not have ended: idle, at work, or killed just now."""
 
     async def ask(self, request: Request, do: str, given: Mapping[str, str], *before: str) -> str:
         """Return the result of a method of `Site`. Raises Failed; Stopped if the query was stopped."""
         where = given.get("where", "").strip()
         async with self._places:
             run = given.get("run", "")
-            worker = self._take(where, run) or await QueryProcess.start(self._served, where)
+            worker = self._take(where, run) or await self._start(where)
             worker.run = run
-            self._busy.add(worker)
             asked = asyncio.ensure_future(worker.ask({"do": do, "with": [*before, dict(given)]}))
             whole = False
             try:
@@ -111,7 +105,6 @@ class QueryPool:
                 whole = asked.exception() is None or getattr(asked.exception(), "status", 0) == 400
                 return asked.result()
             finally:
-                self._busy.discard(worker)
                 self._put_back(worker, whole)
                 asked.cancel()
 
@@ -123,6 +116,18 @@ class QueryPool:
                 raise Stopped(f"stopped after {self._seconds:g} s (--time-limit)")
             if not asked.done() and await request.is_disconnected():
                 raise Stopped("the client disconnected")
+
+    async def _start(self, where: str) -> QueryProcess:
+        """Start a process, and wait until it has opened the stores. Raises Failed."""
+        self._alive = {w for w in self._alive if w.process.returncode is None}
+        worker = await QueryProcess.start(where)
+        self._alive.add(worker)
+        try:
+            await worker.ask(self._served)
+        except BaseException:
+            worker.kill()
+            raise
+        return worker
 
     def _take(self, where: str, run: str) -> QueryProcess | None:
         """Take an idle process for an expression, preferably one that has the run open."""
@@ -143,7 +148,6 @@ class QueryPool:
 
     async def end(self) -> None:
         """Kill all processes, and wait for their end: the event loop may close afterwards."""
-        workers = (*self._idle, *self._busy)
-        for worker in workers:
+        for worker in self._alive:
             worker.kill()
-        await asyncio.gather(*(worker.process.wait() for worker in workers))
+        await asyncio.gather(*(worker.process.wait() for worker in self._alive))
