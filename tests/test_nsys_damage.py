@@ -18,7 +18,7 @@ from analyze.errors import InputError
 from analyze.sources.interface import FileReport
 from analyze.sources.nsys.reader import read
 from tests.support import SAMPLES
-from tests.test_nsys_layouts import OLD, _new, _two_processes, process, write_export
+from tests.test_nsys_layouts import OLD, new, process, two_processes, write_export
 
 TOP = 2**63 - 1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -110,7 +110,7 @@ def test_unreadable_value_is_null(tmp_path: Path, column: str, value: Any, read_
 
 
 def test_rows_without_a_process_are_counted_as_lost(tmp_path: Path) -> None:
-    tables = _two_processes()
+    tables = two_processes()
     columns, rows = tables[KERNEL]
     tables[KERNEL] = (columns, [*rows, (500, 600, 1, 7, 2, None, 1)])
     found, report = read_rows(write_export(tmp_path / "x.sqlite", tables))
@@ -119,7 +119,7 @@ def test_rows_without_a_process_are_counted_as_lost(tmp_path: Path) -> None:
 
 
 def test_ranges_without_a_kind_and_invalid_memory_events(tmp_path: Path) -> None:
-    tables = _new()
+    tables = new()
     columns, rows = tables["CUDA_GPU_MEMORY_USAGE_EVENTS"]
     odd = list(rows[0])
     changes = ((0, None), (6, None), (6, -5), (6, TOP), (8, 9), (8, None))
@@ -128,7 +128,7 @@ def test_ranges_without_a_kind_and_invalid_memory_events(tmp_path: Path) -> None
     )  # fmt: skip
     columns, rows = tables["NVTX_EVENTS"]
     tables["NVTX_EVENTS"] = (columns, [*rows, tuple(None if i == 2 else v for i, v in enumerate(rows[0]))])
-    whole, _ = read_rows(write_export(tmp_path / "whole.sqlite", _new()))
+    whole, _ = read_rows(write_export(tmp_path / "whole.sqlite", new()))
     found, report = read_rows(write_export(tmp_path / "x.sqlite", tables))
     assert found == whole and report.lost == 7
     for why in ("1 memory event without a start", "3 memory events without a size that can be",
@@ -137,7 +137,7 @@ def test_ranges_without_a_kind_and_invalid_memory_events(tmp_path: Path) -> None
 
 
 def test_labels_and_strings_without_an_id(tmp_path: Path) -> None:
-    tables = _new()
+    tables = new()
     for table in ("StringIds", "ENUM_CUDA_MEMCPY_OPER"):
         columns, rows = tables[table]
         tables[table] = (columns, [*rows, *(tuple("x" if i else None for i in range(len(rows[0]))) for _ in "ab")])
@@ -150,7 +150,7 @@ def test_labels_and_strings_without_an_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["²", "99999999999", "-1", "abc", ""])
 def test_rank_that_overflows_is_null(tmp_path: Path, text: str) -> None:
-    tables = _new()
+    tables = new()
     columns, rows = tables["META_DATA_CAPTURE"]
     variables = [("PROCESS_0:ENVIRONMENT_VARIABLE", f'RANK="{text}"'), ("PROCESS_0:ARGUMENT_²", "x")]
     tables["META_DATA_CAPTURE"] = (columns, [*(r for r in rows if "RANK" not in r[1]), *variables])
@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path: Path) -> None:
 def folder_export(folder: Path, suffix: str, **columns: pa.Array) -> Path:
     """A folder export of 2026 whose kernels have other columns."""
     folder.mkdir()
-    for table, (names, rows) in _new().items():
+    for table, (names, rows) in new().items():
         content = {n: pa.array([r[i] for r in rows]) for i, n in enumerate(names.split())}
         if table == KERNEL:
             content |= columns

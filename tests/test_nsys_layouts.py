@@ -165,7 +165,7 @@ def test_the_queries_on_the_layout_of_2021(tmp_path: Path) -> None:
 NODE = (6 << 32) + 1
 
 
-def _new(major: str = "3", severity: int = 2, text: str = "cuDNN symbols found") -> dict[str, tuple[str, list[Row]]]:
+def new(major: str = "3", severity: int = 2, text: str = "cuDNN symbols found") -> dict[str, tuple[str, list[Row]]]:
     """Nsight Systems 2025/2026: more columns, ids of graphs, diagnostics, device numbers of their own."""
     gpu = "start end deviceId contextId greenContextId streamId correlationId globalPid"
     return {
@@ -227,7 +227,7 @@ def _new(major: str = "3", severity: int = 2, text: str = "cuDNN symbols found")
 
 
 def test_the_layout_of_2026(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "new.sqlite", _new())
+    path = write_export(tmp_path / "new.sqlite", new())
     kernels = sql(path, "SELECT rank, device, name, dur_ns, correlation_id, graph_id FROM kernels ORDER BY start_ns")
     # $RANK of the profiled command is the rank of its only process. A whole graph has no device when it starts on the
     # host (INT_MAX). 6 is the upper half of the node's id.
@@ -285,18 +285,18 @@ def test_the_layout_of_2026(tmp_path: Path) -> None:
     ],
 )
 def test_losses_that_the_report_records_are_warnings(tmp_path: Path, severity: int, text: str) -> None:
-    path = write_export(tmp_path / "new.sqlite", _new(severity=severity, text=text))
+    path = write_export(tmp_path / "new.sqlite", new(severity=severity, text=text))
     warning = sql(path, "SELECT warnings FROM runs")[0]["warnings"]
     assert warning.startswith(f"new.sqlite: the report itself says: {text.splitlines()[0]}; ")
 
 
 def test_an_unknown_version_is_read_by_the_names_of_its_columns(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "later.sqlite", _new(major="9"))
+    path = write_export(tmp_path / "later.sqlite", new(major="9"))
     assert len(sql(path, "SELECT * FROM kernels")) == 4
     assert "export schema 9 is newer" in sql(path, "SELECT warnings FROM runs")[0]["warnings"]
 
 
-def _two_processes(contexts: bool = True, agent_calls: bool = True) -> dict[str, tuple[str, list[Row]]]:
+def two_processes(contexts: bool = True, agent_calls: bool = True) -> dict[str, tuple[str, list[Row]]]:
     tables = {
         "META_DATA_EXPORT": ("name value", []),
         "StringIds": ("id value", STRINGS),
@@ -330,7 +330,7 @@ def _two_processes(contexts: bool = True, agent_calls: bool = True) -> dict[str,
 
 
 def test_two_processes_with_the_same_correlation_ids(tmp_path: Path) -> None:
-    path = write_export(tmp_path / "ddp.sqlite", _two_processes())
+    path = write_export(tmp_path / "ddp.sqlite", two_processes())
     kernels = sql(path, "SELECT rank, pid, device, dur_ns FROM kernels ORDER BY rank")
     assert [tuple(r.values()) for r in kernels] == [(0, 61, 0, 20), (1, 62, 1, 100)]
     ranges = sql(path, "SELECT rank, domain, name FROM ranges ORDER BY start_ns")
@@ -357,7 +357,7 @@ def test_two_processes_with_the_same_correlation_ids(tmp_path: Path) -> None:
 
 def test_partial_report_keeps_its_ranks_with_a_warning(tmp_path: Path) -> None:
     # What nsys 2023.4 leaves of a CUDA 13 program: contexts, ranges, a copy of one process, no kernels.
-    tables = _two_processes()
+    tables = two_processes()
     del tables["CUPTI_ACTIVITY_KIND_KERNEL"]
     tables["CUPTI_ACTIVITY_KIND_MEMCPY"] = (
         "start end deviceId streamId correlationId globalPid bytes copyKind",
@@ -374,7 +374,7 @@ def test_partial_report_keeps_its_ranks_with_a_warning(tmp_path: Path) -> None:
 
 
 def test_without_gpu_work_every_process_is_a_rank(tmp_path: Path) -> None:
-    tables = {k: v for k, v in _two_processes().items() if k in ("META_DATA_EXPORT", "StringIds", "NVTX_EVENTS")}
+    tables = {k: v for k, v in two_processes().items() if k in ("META_DATA_EXPORT", "StringIds", "NVTX_EVENTS")}
     path = write_export(tmp_path / "cpu.sqlite", tables)
     found = sql(path, "SELECT DISTINCT rank, pid FROM ranges ORDER BY ALL")
     assert [tuple(r.values()) for r in found] == [(0, 60), (1, 61), (2, 62)]
@@ -411,11 +411,11 @@ def test_too_many_processes_is_one_sentence(tmp_path: Path) -> None:
 
 def test_folders_of_parquet_and_arrow_files(tmp_path: Path) -> None:
     # nsys writes ids without sign, and as narrow integers in Arrow.
-    expected = write_export(tmp_path / "new.sqlite", _new())
+    expected = write_export(tmp_path / "new.sqlite", new())
     for suffix in (".parquet", ".arrow"):
         folder = tmp_path / f"report{suffix}dir"
         folder.mkdir()
-        for table, (columns, rows) in _new().items():
+        for table, (columns, rows) in new().items():
             arrays = {}
             for i, name in enumerate(columns.split()):
                 values = [r[i] for r in rows]
