@@ -10,6 +10,7 @@ import gzip
 import json
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -83,7 +84,8 @@ class GraphCaptures:
             return
         started = time.monotonic()
         synchronize()
-        with self._ignore():
+        with self._ignore(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a cycle's events are dropped: there is one cycle
             self._profile = profile(
                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, with_stack=True
             )

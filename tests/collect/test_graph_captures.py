@@ -52,7 +52,9 @@ def written(recorder: GraphCaptures, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_modules_and_operators_of_a_capture_are_recorded(graph_class: Any, tmp_path: Path) -> None:
+def test_modules_and_operators_of_a_capture_are_recorded(
+    graph_class: Any, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     recorder = captures()
     model, x = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.ones(1, 2)
     model(x)
@@ -62,6 +64,7 @@ def test_modules_and_operators_of_a_capture_are_recorded(graph_class: Any, tmp_p
     graph.capture_end()
     model(x)
     assert graph.pool == 7
+    assert not recwarn.list
     found = written(recorder, tmp_path)
     [own] = found["cudaGraphs"]
     assert (own["graph"], own["nodes"]) == (1, [["kernel", "void gemm()"], ["memcpy", None]])
