@@ -66,10 +66,10 @@ def test_info_describes_the_recording() -> None:
 def test_many_runs_are_a_table() -> None:
     said = told(SAMPLES, width="120")
     assert (
-        said.startswith("40 runs\n")
+        said.startswith("43 runs\n")
         and f"{len(catalog())} of {len(catalog())} queries can be answered" in said
         and said.count("NVIDIA H200") == 26
-        and said.count("NVIDIA H100") == 10
+        and said.count("NVIDIA H100") == 14
     )
 
 
