@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
@@ -36,11 +35,14 @@ class GraphCaptures:
 
     def __init__(
         self,
+        folder: Path,
         ignore: Callable[[], AbstractContextManager[None]],
         is_recording: Callable[[], bool],
         is_finished: Callable[[], bool],
     ) -> None:
-        """Patch torch's CUDAGraph. `ignore`: our own profilers start inside it. `is_recording`: another one runs."""
+        """Patch torch's CUDAGraph. `folder`: for the traces of captures while they are read. `ignore`: our own
+        profilers start inside it. `is_recording`: another one runs."""
+        self._folder = folder
         self._ignore, self._is_recording, self._is_finished = ignore, is_recording, is_finished
         self._graphs: list[dict[str, Any]] = []
         self._events: list[dict[str, Any]] = []
@@ -116,8 +118,8 @@ class GraphCaptures:
 
     def _add(self, profile: Any, *graphs: dict[str, Any]) -> None:
         """Add the events of a stopped profiler in which these graphs were captured."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "trace.json"
+        with private_folder(self._folder) as temporary:
+            path = Path(temporary) / "trace.json"
             profile.export_chrome_trace(str(path))
             trace = json.loads(path.read_text(encoding="utf-8", errors="replace"))
         base_ns = trace.get("baseTimeNanoseconds", 0)

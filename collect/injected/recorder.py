@@ -93,6 +93,7 @@ class AttachedRecorder:
         """Record now, or from the first use of torch on. Whether the program steps an optimizer is not known yet."""
         self.program_profilers = ProgramProfilers(self._yield_to_program)
         self.captures = GraphCaptures(
+            self._dump_folder,
             self.program_profilers.ignore,
             lambda: self._session is not None or self.program_profilers.running,
             lambda: self._inactive,

@@ -40,8 +40,8 @@ def graph_class(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     torch.nn.modules.module._global_forward_pre_hooks.clear()
 
 
-def captures(is_recording: bool = False) -> GraphCaptures:
-    return GraphCaptures(contextlib.nullcontext, lambda: is_recording, lambda: False)
+def captures(folder: Path, is_recording: bool = False) -> GraphCaptures:
+    return GraphCaptures(folder, contextlib.nullcontext, lambda: is_recording, lambda: False)
 
 
 def written(recorder: GraphCaptures, folder: Path) -> dict[str, Any]:
@@ -53,9 +53,17 @@ def written(recorder: GraphCaptures, folder: Path) -> dict[str, Any]:
 
 
 def test_modules_and_operators_of_a_capture_are_recorded(
-    graph_class: Any, tmp_path: Path, recwarn: pytest.WarningsRecorder
+    graph_class: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder
 ) -> None:
-    recorder = captures()
+    exported: list[str] = []
+    export = torch.profiler.profile.export_chrome_trace
+
+    def note(profile: Any, path: str) -> None:
+        exported.append(path)
+        export(profile, path)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", note)
+    recorder = captures(tmp_path)
     model, x = torch.nn.Sequential(torch.nn.Linear(2, 2)), torch.ones(1, 2)
     model(x)
     graph = graph_class()
@@ -75,10 +83,12 @@ def test_modules_and_operators_of_a_capture_are_recorded(
     base = found.get("baseTimeNanoseconds", 0)
     [linear] = [e for e in events if e["name"] == "aten::linear"]
     assert own["begin_ns"] < base + linear["ts"] * 1000 < own["end_ns"]
+    # The system's temporary folder is small on many nodes.
+    assert [Path(path).parent.parent for path in exported] == [tmp_path]
 
 
 def test_captures_within_a_recording_only_note_their_nodes(graph_class: Any, tmp_path: Path) -> None:
-    recorder = captures(is_recording=True)
+    recorder = captures(tmp_path, is_recording=True)
     for _ in range(2):
         graph = graph_class()
         graph.capture_begin()
@@ -91,7 +101,7 @@ def test_captures_within_a_recording_only_note_their_nodes(graph_class: Any, tmp
 
 def test_captures_before_the_first_step_are_kept(graph_class: Any, tmp_path: Path) -> None:
     """The recording of what a program does before its first step is dropped."""
-    recorder = captures(is_recording=True)
+    recorder = captures(tmp_path, is_recording=True)
     with torch.profiler.profile() as dropped:
         torch.ones(2).sin()
         graph = graph_class()
@@ -119,11 +129,11 @@ def test_the_step_function_of_a_loop_of_replays_is_found(graph_class: Any, monke
 
 
 def test_marking_replays_keeps_the_search_for_the_step_function(
-    graph_class: Any, monkeypatch: pytest.MonkeyPatch
+    graph_class: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A full recording before the steps marks replays while the function is looked for, and not found."""
     steps: list[int] = []
-    recorder = captures()
+    recorder = captures(tmp_path)
     FunctionSteps(f"{__name__}:decode", lambda: steps.append(1), lambda: False)
     graph = graph_class()
     recorder.mark_replays()
@@ -136,8 +146,8 @@ def test_marking_replays_keeps_the_search_for_the_step_function(
     assert len(steps) == 2  # the first call finds it
 
 
-def test_replays_have_a_range_only_while_they_are_marked(graph_class: Any) -> None:
-    recorder = captures()
+def test_replays_have_a_range_only_while_they_are_marked(graph_class: Any, tmp_path: Path) -> None:
+    recorder = captures(tmp_path)
     first, second, unknown = graph_class(), graph_class(), graph_class()
     original = graph_class.replay
     for graph in (first, second):
@@ -159,7 +169,7 @@ def test_a_capture_that_fails_stays_the_program_s_failure(graph_class: Any, tmp_
         raise RuntimeError("operation not permitted when stream is capturing")
 
     graph_class.capture_end = capture_end
-    recorder = captures()
+    recorder = captures(tmp_path)
     graph = graph_class()
     graph.capture_begin()
     with pytest.raises(RuntimeError, match="not permitted"):
