@@ -50,6 +50,14 @@ def test_parts_of_a_job_are_one_run(tmp_path: Path) -> None:
     assert [(r["run_id"], r["ranks"], r["world_size"]) for r in runs(tmp_path / "job/a")] == [("job", 2, 4)]
 
 
+def test_parts_that_are_named_one_by_one_are_one_run(tmp_path: Path) -> None:
+    part(tmp_path / "a", 0, 1)
+    part(tmp_path / "b", 2, 3)
+    with analyze.open(tmp_path / "a", tmp_path / "b") as traces:
+        assert traces.sql("SELECT run_id, ranks FROM runs").rows() == [("job", 4)]
+        assert traces.sql("SELECT name FROM kernels ORDER BY name").rows() == [("k0",), ("k1",), ("k2",), ("k3",)]
+
+
 def test_contradicting_fields_of_nodes_are_null(tmp_path: Path) -> None:
     part(tmp_path / "a", 0, torch_version="2.11")
     part(tmp_path / "b", 1, torch_version="2.10", status="failed", reason="it broke", world_size=None)

@@ -20,6 +20,7 @@ from analyze.atomic_output import protect
 from analyze.errors import InputError
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.raw_files import given_paths
+from analyze.ingestion.run_folders import is_part_of_job
 from analyze.ingestion.write_derived_tables import derived_version
 from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.cache_folder import cache_folder
@@ -98,8 +99,9 @@ def open_stores(
     """Open a store for each path of the user; return them and the warnings of the ingest.
 
     A store is opened directly. Raw files and folders are ingested into the cache: each run folder into a store of its
-    own, all others into one, because only together do they say which files are one run. An entry is updated when a
-    size, modification time or entity tag changes; `tell` then receives what the files were read as. Raises InputError.
+    own. All others, and run folders of nodes of a job, are ingested into one store: only together do they say what is
+    one run. An entry is updated when a size, modification time or entity tag changes; `tell` then receives what the
+    files were read as. Raises InputError.
     """
     progress = progress or Silent()
     stores: list[Store] = []
@@ -112,7 +114,7 @@ def open_stores(
         elif isinstance(path, Path) and path.is_dir() and Store.is_store(path):
             protect(path)
             stores.append(_opened(Store(path), warnings))
-        elif path.name == MANIFEST_NAME or (path.is_dir() and (path / MANIFEST_NAME).is_file()):
+        elif (folder := _run_folder(path)) is not None and not is_part_of_job(folder):
             stores.append(_cached([path], progress, warnings, tell))
         else:
             together.append(path)
@@ -121,6 +123,12 @@ def open_stores(
     if not any(s.snapshot.runs for s in stores):
         raise InputError(f"{given[0] if given else 'PATH'}: the store has no runs")
     return stores, warnings
+
+
+def _run_folder(path: RawPath) -> RawPath | None:
+    """Return the run folder that a path, or its run.json, is; None if it is something else."""
+    folder = path.parent if path.name == MANIFEST_NAME else path
+    return folder if folder.is_dir() and (folder / MANIFEST_NAME).is_file() else None
 
 
 def _opened(store: Store, warnings: list[str]) -> Store:

@@ -52,13 +52,22 @@ class RunInput:
 
 def run_folder(folder: RawPath) -> list[RunInput]:
     """Return a run for each pass of a run folder. Raises InputError for a run.json that cannot be used."""
+    manifest = _manifest(folder)
+    return [_run_of_pass(folder, manifest, p) for p in manifest.passes]
+
+
+def is_part_of_job(folder: RawPath) -> bool:
+    """Return whether a run folder is one node's part of a job. Raises InputError for a run.json that cannot be used."""
+    return _manifest(folder).job is not None
+
+
+def _manifest(folder: RawPath) -> Manifest:
     path = folder / MANIFEST_NAME
     with fetched(path) if isinstance(path, RemotePath) else nullcontext(path) as here:
         try:
-            manifest = read_manifest(here.parent)
+            return read_manifest(here.parent)
         except ManifestError as e:
             raise InputError(str(e)) from e
-    return [_run_of_pass(folder, manifest, p) for p in manifest.passes]
 
 
 def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass) -> RunInput:
