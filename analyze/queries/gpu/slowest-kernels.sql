@@ -19,7 +19,7 @@
 -- @column backward bool           Whether it is of the backward pass, with a known forward operator.
 -- @main run_id, rank, device, start_ns, dur_ns, name, op, module, line, backward
 -- @order dur_ns DESC, run_id, rank, start_ns, device, stream
--- @use intervals, run_zeros, work_places
+-- @use run_zeros, work_places
 -- @by device, stream
 -- @needs kernels
 -- @pass gpu
@@ -47,14 +47,24 @@ points AS MATERIALIZED (
     FROM longest l
     JOIN work_threads t ON t.run_id = l.run_id AND t.rank = l.rank AND t.tid IS NOT DISTINCT FROM l.place_tid
 ),
+-- Few points: to look for the calls around them takes less time than to find the outermost or innermost of all calls.
 ops AS (
-    SELECT number, inside.name AS op FROM points_in_intervals('points', 'outer_operators')
+    SELECT number, arg_min(name, (start_ns, -end_ns, name)) AS op
+    FROM points JOIN operator_calls USING (track)
+    WHERE start_ns <= at_ns AND end_ns > at_ns
+    GROUP BY number
 ),
 modules AS (
-    SELECT number, inside.name AS module FROM points_in_intervals('points', 'innermost_modules')
+    SELECT number, arg_max(name, (start_ns, -end_ns, name)) AS module
+    FROM points JOIN module_calls USING (track)
+    WHERE start_ns <= at_ns AND end_ns > at_ns
+    GROUP BY number
 ),
 lines AS (
-    SELECT number, inside.name AS line FROM points_in_intervals('points', 'innermost_lines')
+    SELECT number, arg_max(name, (start_ns, -end_ns, name)) AS line
+    FROM points JOIN line_calls USING (track)
+    WHERE start_ns <= at_ns AND end_ns > at_ns
+    GROUP BY number
 )
 SELECT
     l.run_group, l.run_id, l.rank, l.device, l.stream, l.start_ns - z.zero_ns AS start_ns, l.dur_ns, l.name, n.family,

@@ -28,21 +28,26 @@ FROM forward_work f
 JOIN work_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
 WHERE f.kind = 'kernel';
 
+-- @view operator_calls  a row is a call of an operator.
+-- @columns track
+-- @column name text               Operator.
+-- @columns start_ns, end_ns
+CREATE VIEW operator_calls AS
+SELECT t.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns
+FROM launching_ops o
+JOIN work_threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid;
+
 -- @view outer_operators  a row is an operator that no other operator of its thread contains.
 -- @columns track
 -- @column name text               Operator.
 -- @columns start_ns, end_ns
 CREATE VIEW outer_operators AS
-SELECT t.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns
-FROM launching_ops o
-JOIN work_threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid
-WHERE o.dur_ns > 0
-QUALIFY o.start_ns >= coalesce(
-    max(o.start_ns + o.dur_ns) OVER (
-        PARTITION BY t.track ORDER BY o.start_ns, o.dur_ns DESC, o.name ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ),
-    o.start_ns
-);
+WITH _calls AS (
+    SELECT * FROM operator_calls WHERE end_ns > start_ns
+)
+SELECT track, name, start_ns, end_ns
+FROM intervals_with_previous_end('_calls')
+WHERE start_ns >= coalesce(previous_end_ns, start_ns);
 
 -- @view module_calls  a row is a call of an nn.Module.
 -- @columns track
