@@ -6,7 +6,7 @@
 -- @columns run_id, rank, tid, start_ns
 CREATE VIEW cache_writes AS
 SELECT DISTINCT run_id, rank, tid, start_ns
-FROM launching_ops
+FROM launching_ops SEMI JOIN serving_steps USING (run_id, rank)
 WHERE name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
     AND json_extract_string(concrete_inputs, '$[1]') IN ('2', '-2')
     OR name IN ('aten::index_copy_', 'aten::index_put_', 'aten::_index_put_impl_')
@@ -28,7 +28,8 @@ SELECT
     o.start_ns IS NOT NULL OR regexp_matches(
         w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
     ) AS is_write
-FROM gpu_work w
+-- The semi join spares other recordings the sort of their work.
+FROM (FROM gpu_work SEMI JOIN serving_steps USING (run_id, rank)) w
 ASOF JOIN _steps s
     ON s.run_id = w.run_id AND s.rank = w.rank AND s.tid = w.call_tid AND w.call_start_ns >= s.start_ns
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
@@ -76,7 +77,7 @@ _sums AS (
 ),
 _unseen AS (
     SELECT DISTINCT s.track
-    FROM launches_without_work c
+    FROM (FROM launches_without_work SEMI JOIN serving_steps USING (run_id, rank)) c
     ASOF JOIN _steps s ON s.run_id = c.run_id AND s.rank = c.rank AND s.tid = c.tid AND c.start_ns >= s.start_ns
     WHERE contains(c.name, 'GraphLaunch') AND c.start_ns < s.end_ns
 ),
