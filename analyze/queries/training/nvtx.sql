@@ -52,43 +52,35 @@ range_cells AS MATERIALIZED (
 threads AS (
     SELECT
         track, any_value(run_id) AS run_id, any_value(rank) AS rank, any_value(tid) AS tid,
-        list(DISTINCT level) AS levels
+        list(DISTINCT level) AS levels, (SELECT min(start_ns) FROM user_ranges WHERE end_tid IS NULL) AS origin_ns
     FROM range_cells JOIN user_ranges USING (range_id)
     GROUP BY track
 ),
 calls AS (
     SELECT
-        run_id, rank, call_tid AS tid, correlation_id, call_start_ns AS start_ns, call_start_ns + call_dur_ns AS end_ns,
-        start_ns AS first_ns, start_ns + dur_ns AS last_ns, dur_ns AS work_ns, true AS own
+        run_id, rank, any_value(call_tid) AS tid, any_value(call_start_ns) AS start_ns,
+        any_value(call_start_ns + call_dur_ns) AS end_ns, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns,
+        sum(dur_ns)::BIGINT AS work_ns, true AS own, NULL AS call_tid, NULL AS call_start_ns, NULL AS call_end_ns
     FROM gpu_work
     WHERE call_start_ns IS NOT NULL
+    GROUP BY run_id, rank, correlation_id
     UNION ALL
     SELECT
-        run_id, rank, place_tid, correlation_id, place_ns, place_ns, start_ns, start_ns + dur_ns, dur_ns, false
+        run_id, rank, place_tid, place_ns, place_ns, NULL, NULL, dur_ns, false, call_tid, call_start_ns,
+        call_start_ns + call_dur_ns
     FROM forward_work
     WHERE backward
-),
-call_cells AS (
-    SELECT *, start_ns - origin_ns AS offset_ns, unnest(levels) AS level
-    FROM calls
-    JOIN threads USING (run_id, rank, tid)
-    CROSS JOIN (SELECT min(start_ns) AS origin_ns FROM user_ranges WHERE end_tid IS NULL)
-    WHERE start_ns >= origin_ns
-),
-launched AS (
-    SELECT
-        range_id, correlation_id, bool_or(own) AS own, min(first_ns) FILTER (own) AS first_ns,
-        max(last_ns) FILTER (own) AS last_ns, coalesce(sum(work_ns) FILTER (own), sum(work_ns)) AS work_ns
-    FROM call_cells c
-    JOIN range_cells r ON r.track = c.track AND r.level = c.level AND r.cell = c.offset_ns >> c.level
-    WHERE r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
-    GROUP BY range_id, correlation_id
 ),
 projected AS (
     SELECT
         range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) FILTER (own) AS gpu_ops, sum(work_ns) AS gpu_ns,
         sum(work_ns) FILTER (NOT own) AS backward_ns
-    FROM launched
+    FROM (SELECT *, unnest(levels) AS level FROM calls JOIN threads USING (run_id, rank, tid)) c
+    JOIN range_cells r
+        ON r.track = c.track AND r.level = c.level AND r.cell = (c.start_ns - c.origin_ns) >> c.level
+        AND r.start_ns <= c.start_ns AND r.end_ns >= c.end_ns
+    -- A range that has the launch call of work has the work already.
+    WHERE coalesce(c.tid <> c.call_tid OR r.start_ns > c.call_start_ns OR r.end_ns < c.call_end_ns, true)
     GROUP BY range_id
 )
 SELECT
