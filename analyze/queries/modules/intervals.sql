@@ -155,31 +155,43 @@ SELECT track, start_ns, end_ns FROM intervals_split(a, b) WHERE NOT in_b;
 -- @macro intervals_latest(t)  at each time the overlapping interval that started last: disjoint segments with the
 --   interval as the struct `latest`.
 -- A column `level` comes before the start: a lower level never hides a higher one. For intervals with few overlaps:
--- each interval is copied to every segment between neighbouring edges that it covers.
+-- each overlapping interval is copied to every segment between neighbouring edges that it covers.
 -- @columns track, start_ns, end_ns
 -- @column latest row              The interval of `t`.
 CREATE MACRO intervals_latest(t) AS TABLE
-WITH _edges AS (
-    SELECT track, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns
-    FROM (
-        SELECT DISTINCT track, unnest([start_ns, end_ns]) AS at_ns FROM query_table(t) WHERE end_ns > start_ns
-    )
-    WINDOW edge AS (PARTITION BY track ORDER BY at_ns)
+WITH _some AS (
+    SELECT * FROM query_table(t) WHERE end_ns > start_ns
 ),
--- MATERIALIZED: else DuckDB may join both edges to each other first, on the track alone.
+_marked AS (
+    SELECT
+        *, coalesce(start_ns >= previous_end_ns, true)
+            AND (lead(track) OVER () IS DISTINCT FROM track OR lead(start_ns) OVER () >= end_ns) AS _alone
+    FROM intervals_with_previous_end('_some')
+),
+_overlapping AS MATERIALIZED (
+    SELECT i AS item, row_number() OVER (ORDER BY i.level, i.start_ns, -i.end_ns) AS turn
+    FROM (SELECT * EXCLUDE (previous_end_ns, _alone) FROM _marked WHERE NOT _alone) i
+),
+_edges AS MATERIALIZED (
+    SELECT track, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns
+    FROM (SELECT DISTINCT item.track AS track, unnest([item.start_ns, item.end_ns]) AS at_ns FROM _overlapping)
+    WINDOW edge AS (ORDER BY track, at_ns)
+),
 _begun AS MATERIALIZED (
-    SELECT i AS item, a.number
-    FROM query_table(t) i JOIN _edges a ON a.track = i.track AND a.at_ns = i.start_ns
+    SELECT o.turn, o.item.end_ns AS end_ns, e.track, e.number
+    FROM _overlapping o JOIN _edges e ON e.track = o.item.track AND e.at_ns = o.item.start_ns
 ),
 _covered AS (
-    SELECT item, unnest(range(a.number, b.number)) AS number
-    FROM _begun a JOIN _edges b ON b.track = item.track AND b.at_ns = item.end_ns
+    SELECT turn, unnest(range(b.number, e.number)) AS number
+    FROM _begun b JOIN _edges e ON e.track = b.track AND e.at_ns = b.end_ns
+),
+_last AS (
+    SELECT number, max(turn) AS turn FROM _covered GROUP BY number
 )
-SELECT
-    e.track, e.at_ns AS start_ns, e.next_ns AS end_ns,
-    arg_max(item, (item.level, item.start_ns, -item.end_ns)) AS latest
-FROM _covered l JOIN _edges e ON e.track = l.item.track AND e.number = l.number
-GROUP BY e.track, e.at_ns, e.next_ns;
+SELECT track, start_ns, end_ns, i AS latest
+FROM (SELECT * EXCLUDE (previous_end_ns, _alone) FROM _marked WHERE _alone) i
+UNION ALL
+SELECT e.track, e.at_ns, e.next_ns, item FROM _last JOIN _edges e USING (number) JOIN _overlapping USING (turn);
 
 -- @macro intervals_innermost(t)  at each time the innermost of nested intervals (with `name`): disjoint segments.
 -- After a start, the innermost interval is that one; after an end, the last one that started at the remaining depth.
