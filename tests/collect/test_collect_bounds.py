@@ -19,7 +19,7 @@ time.sleep(1.5)
 torch.ones(3)  # after --seconds 1, before the first call of a module
 model = torch.nn.Linear(8, 4)
 x = torch.ones(1, 8)
-for _ in range(20_000):
+for _ in range(8_000):
     model(x)
 print("through")
 """
@@ -51,16 +51,16 @@ print("through")
 def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(MANY_CALLS)
-    ran = collect("--seconds", "1", "--max-events", "60000", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--seconds", "1", "--max-events", "24000", "--", sys.executable, str(program), **NO_GPU)
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     # A slow machine may reach the other bound first.
-    assert rank.ended_after in ("about 60,000 events (--max-events)", "1 s (--seconds)")
+    assert rank.ended_after in ("about 24,000 events (--max-events)", "1 s (--seconds)")
     assert f"the recording ended after {rank.ended_after}; the program ran on" in ran.stderr
     called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
     # What was recorded before the first call of a module is dropped where a bound had ended it.
     assert not called.count("aten::zeros") and not called.count("aten::ones")
-    assert 0 < called.count("aten::linear") < 20_000
+    assert 0 < called.count("aten::linear") < 8_000
 
 
 def test_operators_outside_of_modules_count(collect: Collect, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import CPU, Collect
+from collect_support import CPU, Collect, refused
 
 from collect.option_checks import make_options
 from collect.profilers import ncu, ncu_metrics, nsys
@@ -223,9 +223,9 @@ def test_refused_counters_name_the_fix(collect: Collect, tmp_path: Path) -> None
     assert "NVreg_RestrictProfilingToAdminUsers=0" in (first.reason or "") and second.status == "done"
 
 
-def test_ncu_is_refused_where_it_would_hang(collect: Collect) -> None:
-    ran = collect("--model", "resnet18", "--profiler", "ncu", "--gpus", "2", "--parallel", "dp")
-    assert ran.code == 2 and "use it with --gpus 1" in ran.stderr
+def test_ncu_is_refused_where_it_would_hang() -> None:
+    code, stderr = refused("run", "--model", "resnet18", "--profiler", "ncu", "--gpus", "2", "--parallel", "dp")
+    assert code == 2 and "use it with --gpus 1" in stderr
 
 
 def test_tool_lookup_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

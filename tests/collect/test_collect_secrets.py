@@ -384,7 +384,7 @@ def test_sweep_state_holds_no_secrets(tmp_path: Path) -> None:
     assert [(c.values["program"][2], c.status) for c in again.cells] == [("s1-xyzzy", "pending"), ("s2-xyzzy", "done")]
 
 
-@pytest.mark.parametrize("command", ["run", "job", "sweep"])
+@pytest.mark.parametrize("command", ["job", "sweep"])
 def test_run_folders_are_private(tmp_path: Path, command: str) -> None:
     """Under the umask of most systems, which the program keeps; so are all folders that are made around them."""
     script = tmp_path / "program.py"
@@ -392,7 +392,6 @@ def test_run_folders_are_private(tmp_path: Path, command: str) -> None:
     (tmp_path / "plan.toml").write_text(f'[options]\nprogram = ["{sys.executable}", "program.py"]\n')
     program = ["--", sys.executable, "program.py"]
     arguments = {
-        "run": ["run", "-o", "a/b/runs", "--no-echo", *program],
         "job": ["run", "-o", "a/b/runs", "--no-echo", "--job", "j", *program],
         "sweep": ["sweep", "plan.toml", "-o", "a/b/runs", "--launcher", "local"],
     }[command]
