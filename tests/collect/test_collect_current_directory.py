@@ -21,7 +21,6 @@ from schemas.tools import NSYS
 
 SCRIPTS = Path(sys.executable).parent
 ANALYZE = [
-    ["query", "kernel-share", "."],
     ["info", "."],
     ["sql", "SELECT count(*) FROM kernels", "."],
     ["report", ".", "-o", "report.html"],
@@ -126,7 +125,12 @@ def test_collect_does_not_import_from_the_current_directory(hostile: tuple[Path,
 
 
 @pytest.mark.parametrize(
-    "command", [["analyze", *ANALYZE[0]], ["collect", "sweep", "plan.toml", "-o", "by-module"]], ids=lambda c: c[0]
+    "command",
+    [
+        ["analyze", "query", "kernel-share", "."],
+        ["collect", "run", "-o", "by-module", "--profiler", "none", "--", "true"],
+    ],
+    ids=lambda c: c[0],
 )
 def test_module_does_not_import_from_the_current_directory(
     hostile: tuple[Path, Path], tmp_path: Path, command: list[str]
