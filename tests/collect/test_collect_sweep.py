@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import ROOT, interrupt, refused, start, wait_for
+from collect_support import ROOT, descendants, interrupt, refused, start, wait_for
 
 from collect.sweep.plan import read_plan
 from schemas.errors import InputError
@@ -39,20 +42,27 @@ def cells(output: Path) -> list[dict[str, Any]]:
 
 
 def test_killed_sweep_resumes(tmp_path: Path) -> None:
-    plan, output = tmp_path / "plan.toml", tmp_path / "out"
-    plan.write_text(OPTIONS + "[grid]\nbatch_size = [2, 3]\n")
+    plan, output, may_end = tmp_path / "plan.toml", tmp_path / "out", tmp_path / "may end"
+    programs = [["true"], ["sh", "-c", f"test -e '{may_end}' || exec sleep 600"]]
+    plan.write_text(f"[options]\nprofiler = 'none'\n[grid]\nprogram = {json.dumps(programs)}\n")
     child = start("sweep", str(plan), "-o", str(output))
     wait_for(lambda: [c["status"] for c in cells(output)] == ["done", "running"], "the second cell")
+    wait_for(lambda: any("sleep" in command for command in descendants(child.pid).values()), "its program")
+    left = descendants(child.pid)
     child.kill()
-    child.communicate()
+    child.wait()
+    for pid in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     first = cells(output)[0]
+    may_end.touch()
     code, stderr = sweep(plan, output)
     assert code == 0, stderr
     after = cells(output)
     assert [c["status"] for c in after] == ["done", "done"]
     # The cell that was done is not run again; the one that was killed is, in a folder of its own.
     assert after[0] == first
-    assert [read_manifest(output / c["run"]).workload.batch_size for c in after] == [2, 3]
+    assert [read_manifest(output / c["run"]).program for c in after] == programs
     assert "2 done, 0 failed" in stderr
 
 
