@@ -13,18 +13,22 @@ WHERE name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
     AND json_array_length(input_dims, '$[0]') = 4;
 
 -- @table step_work  a row is a kernel, copy or fill that a step of inference launched, on its thread.
--- @columns track, start_ns, end_ns, dur_ns, correlation_id
--- @column call_start_ns ns        Start of its launch call.
--- @column replayed bool           Whether that launches a CUDA graph.
+-- @columns run_id, rank, track, start_ns, end_ns, dur_ns, correlation_id
+-- @column op_tid id               Thread of the operator that launched it.
+-- @column op_start_ns ns          Start of that operator.
+-- @column sized_call index        As in gpu_work.
+-- @column replayed bool           Whether its launch call launches a CUDA graph.
 -- @column is_attention bool       Whether it is an attention kernel.
+-- @column is_product bool         Whether it is a kernel of a matrix product.
 -- @column is_write bool           Whether it writes keys and values into a cache.
 CREATE TABLE step_work AS
 WITH _steps AS (
     SELECT *, row_number() OVER (ORDER BY run_id, rank, start_ns, tid)::INTEGER AS track FROM serving_steps
 )
 SELECT
-    s.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns, w.correlation_id, w.call_start_ns,
-    contains(w.call_name, 'GraphLaunch') AS replayed, coalesce(n.family = 'attention', false) AS is_attention,
+    w.run_id, w.rank, s.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns, w.correlation_id, w.op_tid,
+    w.op_start_ns, w.sized_call, contains(w.call_name, 'GraphLaunch') AS replayed,
+    coalesce(n.family = 'attention', false) AS is_attention, coalesce(n.family = 'gemm', false) AS is_product,
     o.start_ns IS NOT NULL OR regexp_matches(
         w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
     ) AS is_write

@@ -1,0 +1,168 @@
+-- Which share of the GPU's peak and memory bandwidth do prefill and decode reach?
+--
+-- MFU (model FLOPs utilization) = FLOPs / (time x peak), MBU (memory bandwidth utilization) = bytes / (time x
+-- bandwidth), with the time of the steps as in `serving`. Counted are matrix products, from the shapes of their
+-- operators, and attention. Bytes are the least that must move: matrices, inputs and outputs of each product, and of
+-- attention the keys and values of each request's context, new queries and results, each once. Where the names of
+-- steps tell context lengths, attention has 4 x head size x heads FLOPs for each pair of a new token and one that it
+-- attends to, whatever its kernel computes: paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang
+-- and aiter. Sliding windows count in full. Else it counts by shapes, as in `flops-by-op`, if its operator is one of
+-- torch's. Operators that hide their weights (fused experts, quantized products of servers) do not count: figures are
+-- then at least so much.
+-- @column run_id id               The run.
+-- @column rank index              Process rank.
+-- @column kind text               As in `serving`.
+-- @column gpu_name text           GPU.
+-- @column steps count             Steps.
+-- @column time_ns ns              Union of their time.
+-- @column flops FLOP              Of products and attention.
+-- @column bytes B                 Of products and attention.
+-- @column attention_flops FLOP    Of attention; empty if not known.
+-- @column kv_cache_bytes B        Keys and values that attention reads; empty if lengths are not known.
+-- @column flops_per_byte FLOP/B   Arithmetic intensity.
+-- @column mfu_pct %               Model FLOPs utilization.
+-- @column mbu_pct %               Memory bandwidth utilization.
+-- @column note text               Why a figure is missing or incomplete.
+-- @main rank, kind, steps, time_ns, flops, bytes, kv_cache_bytes, flops_per_byte, mfu_pct, mbu_pct, note
+-- @order run_id, rank, time_ns DESC, kind
+-- @use arithmetic, launches, op_bytes, op_flops, peaks, serving_times
+-- @needs inference steps: ranges of a server or your own (named prefill and decode), and operators with input shapes
+-- @rows if steps of inference launched products
+-- @full ranges and launch calls
+-- @plot bars y=run_id,rank,kind x=mfu_pct,mbu_pct
+WITH sized AS (
+    SELECT
+        s.*, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d,
+        json_extract_string(input_types, '$[0]') AS type
+    FROM call_signatures s
+    WHERE output IN ('linear', 'matmul', 'batched_matmul', 'grouped_matmul', 'template_matmul', 'attention')
+),
+inputs AS (
+    SELECT run_id, rank, signature, sum(elements(TRY_CAST(size AS BIGINT[])) * input_dtype_bytes(type))::BIGINT AS bytes
+    FROM (
+        SELECT
+            run_id, rank, signature, unnest(TRY_CAST(input_dims AS JSON[])) AS size,
+            unnest(TRY_CAST(input_types AS VARCHAR[])) AS type
+        FROM sized
+    )
+    GROUP BY ALL
+),
+-- Widths of queries, keys and results: heads x head size.
+counted AS (
+    SELECT
+        s.run_id, s.rank, s.signature, s.type, output = 'attention' AS is_attention,
+        call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT AS flops,
+        i.bytes
+            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(s.type) AS bytes,
+        a[2] * a[4] AS query_width, b[2] * b[4] AS key_width
+    FROM sized s JOIN inputs i USING (run_id, rank, signature)
+),
+-- A replay runs the captured calls again.
+sized_work AS (
+    SELECT DISTINCT
+        run_id, rank, track, sized_call AS call, CASE WHEN replayed THEN correlation_id END AS replay
+    FROM step_work
+    WHERE sized_call IS NOT NULL
+),
+of_sizes AS (
+    SELECT w.track, c.type, c.is_attention, c.flops, c.bytes, c.query_width, c.key_width
+    FROM sized_work w
+    JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
+    JOIN counted c USING (run_id, rank, signature)
+),
+-- Servers' own attention: queries end with heads x head size, and so do keys. The cache has four or more dimensions,
+-- new keys have three.
+server_ops AS (
+    SELECT DISTINCT
+        w.track, w.op_tid, w.op_start_ns, CASE WHEN replayed THEN correlation_id END AS replay,
+        list_transform(TRY_CAST(o.input_dims AS JSON[]), lambda x : TRY_CAST(x AS BIGINT[])) AS shapes,
+        TRY_CAST(o.input_types AS VARCHAR[]) AS types, types[1] AS type,
+        list_filter(range(2, len(shapes) + 1), lambda i : shapes[i][-1] = shapes[1][-1] AND len(shapes[i]) > 2)
+            AS alike,
+        coalesce(list_filter(alike, lambda i : len(shapes[i]) > 3)[1], alike[1]) AS key,
+        shapes[1][-2] * shapes[1][-1] AS query_width, shapes[key][-2] * shapes[key][-1] AS key_width,
+        input_dtype_bytes(types[key]) AS key_bytes
+    FROM step_work w
+    JOIN launching_ops o
+        ON o.run_id = w.run_id AND o.rank = w.rank AND o.tid = w.op_tid AND o.start_ns = w.op_start_ns
+    WHERE w.is_attention AND NOT starts_with(o.name, 'aten::') AND len(shapes[1]) > 2 AND key IS NOT NULL
+),
+attention AS (
+    SELECT
+        track, type, flops AS shape_flops, bytes AS shape_bytes, query_width, key_width,
+        input_dtype_bytes(type) AS key_bytes
+    FROM of_sizes
+    WHERE is_attention
+    UNION ALL
+    SELECT track, type, NULL, NULL, query_width, key_width, key_bytes FROM server_ops
+),
+lengths AS (
+    SELECT track, pairs, tokens, prompt_context + decode_context AS context FROM served_steps
+),
+counts AS (
+    SELECT track, type, flops, bytes, NULL AS attention_flops, NULL AS kv_bytes FROM of_sizes WHERE NOT is_attention
+    UNION ALL
+    SELECT
+        track, type, coalesce(4 * query_width * pairs, shape_flops) AS flops,
+        coalesce(2 * key_width * context * key_bytes + 2 * query_width * tokens * input_dtype_bytes(type), shape_bytes),
+        coalesce(4 * query_width * pairs, shape_flops), 2 * key_width * context * key_bytes
+    FROM attention JOIN lengths USING (track)
+),
+peaks AS (
+    SELECT
+        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
+        max(rate) FILTER (kind = 'memory') AS bandwidth
+    FROM published_roofs
+    GROUP BY run_id
+),
+timed AS (
+    SELECT
+        s.*, p.bandwidth, n.flops, n.bytes, n.attention_flops, n.kv_bytes, n.ideal_s, k.products_ns, k.counted_ns
+    FROM served_steps s
+    LEFT JOIN peaks p ON p.run_id = s.run_id
+    LEFT JOIN (
+        SELECT
+            c.track, sum(flops)::BIGINT AS flops, sum(bytes)::BIGINT AS bytes,
+            sum(attention_flops)::BIGINT AS attention_flops, sum(kv_bytes)::BIGINT AS kv_bytes,
+            fsum(flops / p.peak[list_filter(compute_roofs(type, false), lambda r : p.peak[r] IS NOT NULL)[1]])
+                AS ideal_s
+        FROM counts c
+        JOIN served_steps s ON s.track = c.track
+        LEFT JOIN peaks p ON p.run_id = s.run_id
+        GROUP BY c.track
+    ) n ON n.track = s.track
+    LEFT JOIN (
+        SELECT
+            w.track, sum(dur_ns) FILTER (is_product OR is_attention) AS products_ns,
+            sum(dur_ns) FILTER ((is_product OR is_attention) AND (c.call IS NOT NULL OR o.track IS NOT NULL))
+                AS counted_ns
+        FROM step_work w
+        LEFT JOIN (
+            SELECT DISTINCT run_id, rank, call
+            FROM sized_calls SEMI JOIN counted USING (run_id, rank, signature)
+        ) c ON c.run_id = w.run_id AND c.rank = w.rank AND c.call = w.sized_call
+        LEFT JOIN (SELECT DISTINCT track, op_tid, op_start_ns FROM server_ops) o
+            ON o.track = w.track AND o.op_tid = w.op_tid AND o.op_start_ns = w.op_start_ns
+        GROUP BY w.track
+    ) k ON k.track = s.track
+)
+SELECT
+    run_group, t.run_id, t.rank, kind, gpu_name, count(*) AS steps, sum(step_ns)::BIGINT AS time_ns,
+    sum(t.flops)::BIGINT AS flops, sum(t.bytes)::BIGINT AS bytes,
+    CASE WHEN bool_and(t.attention_flops IS NOT NULL) THEN sum(t.attention_flops)::BIGINT END AS attention_flops,
+    CASE WHEN bool_and(t.kv_bytes IS NOT NULL) THEN sum(t.kv_bytes)::BIGINT END AS kv_cache_bytes,
+    sum(t.flops)::DOUBLE / nullif(sum(t.bytes), 0) AS flops_per_byte,
+    100e9 * fsum(t.ideal_s) / nullif(sum(step_ns), 0) AS mfu_pct,
+    100e9 * sum(t.bytes) / any_value(t.bandwidth) / nullif(sum(step_ns), 0) AS mbu_pct,
+    nullif(concat_ws(
+        '; ',
+        CASE WHEN bool_or(lost) THEN 'the times of the kernels of CUDA graphs are lost (see serving)' END,
+        CASE WHEN pct(sum(products_ns - coalesce(counted_ns, 0)), sum(products_ns)) >= 1 THEN printf(
+            'at least: %.0f %% of the time in kernels of products and attention is not counted',
+            pct(sum(products_ns - coalesce(counted_ns, 0)), sum(products_ns))
+        ) END,
+        CASE WHEN any_value(t.bandwidth) IS NULL THEN coalesce(gpu_name, 'the GPU') || ' has no published peaks' END
+    ), '') AS note
+FROM timed t JOIN (SELECT run_id, gpu_name FROM runs) r ON r.run_id = t.run_id
+GROUP BY run_group, t.run_id, t.rank, kind, gpu_name
+HAVING bool_or(t.flops IS NOT NULL)

@@ -1,0 +1,72 @@
+"""MFU and MBU of prefill and decode, counted by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import SAMPLES, ask
+from traces import event, kernel, launch, write_trace
+
+BF16 = "c10::BFloat16"
+H200 = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "computeMajor": 9, "computeMinor": 0}]}
+PEAK, BANDWIDTH = 989.5e12, 4800e9
+"""Of an H200, as published: dense bf16 and HBM3e."""
+
+
+def call(name: str, ts: float, number: int, dims: list[list[int]], gpu: str, types: list[str] | None = None) -> Any:
+    """An operator of 4 us with its launch and a kernel of 2 us."""
+    own: dict[str, Any] = {"External id": number}
+    shapes = {"Input Dims": dims, "Input type": types or [BF16] * len(dims)}
+    return [
+        event("cpu_op", name, ts, 4, **own, **shapes), launch(ts + 1, number + 100, **own),
+        kernel(gpu, ts + 2, 2, correlation=number + 100, **own),
+    ]  # fmt: skip
+
+
+def test_decode_by_hand(tmp_path: Path) -> None:
+    # 4 requests with 1000 tokens in the cache; 8 heads of 16 for queries, 2 for keys and values.
+    name = "execute_4_context_0(sq0sk0sqsq0sqsk0)_generation_4(sq4sk1000sqsq4sqsk1000)"
+    attention = [[4, 8, 16], [4, 2, 16], [4, 2, 16], [4, 8, 16]]
+    events = [
+        event("user_annotation", name, 0, 20), *call("aten::mm", 1, 1, [[4, 128], [128, 512]], "nvjet_tst"),
+        *call("vllm::unified_attention_with_output", 8, 2, attention, "kernel_unified_attention_3d"),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    # Scores and values: 2 x 2 FLOPs for each of 128 numbers and 1000 pairs. Keys and values: 2 x 32 numbers of 2 bytes.
+    flops, cache = 2 * 4 * 128 * 512 + 4 * 128 * 1000, 1000 * 2 * 32 * 2
+    moved = 2 * (4 * 128 + 128 * 512 + 4 * 512) + cache + 2 * 2 * 4 * 128
+    assert (row["flops"], row["attention_flops"]) == (flops, 4 * 128 * 1000)
+    assert (row["bytes"], row["kv_cache_bytes"], row["note"]) == (moved, cache, None)
+    assert row["mfu_pct"] == pytest.approx(100 * flops / PEAK / 20e-6)
+    assert row["mbu_pct"] == pytest.approx(100 * moved / BANDWIDTH / 20e-6)
+
+
+def test_a_prompt_attends_to_what_is_cached_and_to_itself(tmp_path: Path) -> None:
+    # 3 new tokens after 5 cached ones attend to 6, 7 and 8: 21 pairs. SGLang's cache of fp8 has pages of 1 token.
+    name = "step[EXTEND bs=1 toks=3 c_sqsq=9 c_sqsk=24 c_sk=8]"
+    dims = [[3, 8, 16], [4096], [3, 8, 16], [900, 1, 2, 16], [900, 1, 2, 16]]
+    types = [BF16, "unsigned char", BF16, "c10::Float8_e4m3fn", "c10::Float8_e4m3fn"]
+    events = [
+        event("user_annotation", name, 0, 20),
+        *call("sglang::attention", 8, 2, dims, "void flashinfer::BatchPrefillWithPagedKVCacheKernel<1>()", types),
+        *call("vllm::moe_forward", 14, 3, [[3, 128], [3, 32]], "fused_moe_kernel"),
+        *call("aten::mm", 2, 4, [[3, 128], [128, 8]], "nvjet_tst"),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    assert (row["attention_flops"], row["kv_cache_bytes"]) == (4 * 128 * 21, 8 * 2 * 32)
+    # One of three kernels of 2 us is of experts, whose weights no shape shows.
+    assert row["note"] == "at least: 33 % of the time in kernels of products and attention is not counted"
+
+
+def test_sample_by_shapes() -> None:
+    """examples/generate.py: 2 layers of width 512, 1000 words, a prompt of 128 tokens and 11 steps of one token."""
+    rows = {r["kind"]: r for r in ask(SAMPLES / "generate", "serving-mfu")}
+    weights = 2 * (3 + 8) * 512 * 512 + 512 * 1000
+    # Causal: half of 128 x 128 pairs, in 2 layers. Then 128 + i tokens at step i.
+    assert rows["prefill"]["flops"] == 128 * 2 * weights + 2 * 4 * 512 * 128 * 128 // 2
+    assert rows["decode"]["flops"] == 11 * 2 * weights + 2 * 4 * 512 * sum(128 + i for i in range(1, 12))
+    # Weights of float32 are all but 1 % of what decode moves, with keys and values.
+    moved = 11 * 4 * weights + 2 * 2 * 4 * 512 * sum(128 + i for i in range(1, 12))
+    assert rows["decode"]["bytes"] == pytest.approx(moved, rel=0.01)
