@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import run_cli
-from support import SAMPLES
+from support import ROOT, SAMPLES
 from test_ncu import wide
 from traces import event, kernel, launch, launched, op, step, write_trace
 
 import analyze
 
 Events = list[dict[str, Any]]
+CPU_TRAIN = ROOT / "tests" / "data" / "cpu_train"
 
 
 def first(path: Path) -> dict[str, Any]:
@@ -26,9 +30,24 @@ def advice(path: Path) -> dict[str, dict[str, Any]]:
     return {r["finding"]: r for r in analyze.open(path).advise(min_pct=0).dicts()}
 
 
-def recorded(sample: str, rank: int = 0) -> Events:
+def recorded(sample: str | Path, rank: int = 0) -> Events:
     raw = gzip.decompress((SAMPLES / sample / "torch" / f"rank-{rank}.trace.json.gz").read_bytes())
     return [e for e in json.loads(raw)["traceEvents"] if e.get("ph") == "X"]
+
+
+def self_times_us(events: Events) -> dict[str, float]:
+    """Return the time in each operator outside of the operators that it calls."""
+    found: dict[str, float] = defaultdict(float)
+    open_ops: dict[int, Events] = defaultdict(list)
+    for e in sorted((e for e in events if e["cat"] == "cpu_op"), key=lambda e: (e["ts"], -e["dur"])):
+        stack = open_ops[e["tid"]]
+        while stack and stack[-1]["ts"] + stack[-1]["dur"] <= e["ts"]:
+            stack.pop()
+        if stack:
+            found[stack[-1]["name"]] -= e["dur"]
+        found[e["name"]] += e["dur"]
+        stack.append(e)
+    return found
 
 
 def late_launch_gaps_us(events: Events) -> float:
@@ -71,6 +90,10 @@ def test_inference() -> None:
     found = advice(SAMPLES / "generate")
     row = next(iter(found.values()))
     assert (row["finding"], row["workload"]) == ("host-wait", "inference, prefill, decode")
+    assert (row["rank"], row["device"]) == (0, 0)
+    # Each ns of idle time has one cause.
+    idle = sum(found[name]["saving_ns"] for name in ("host-wait", "lazy-loading", "blocking-calls"))
+    assert idle == pytest.approx(1e3 * late_launch_gaps_us(recorded("generate")), rel=1e-5)
     assert "decode" in row["try"] and "loss" not in row["try"]
     # Nobody timed it without the profiler, and all launches find an empty queue.
     assert row["confidence"] == "artifact?"
@@ -143,6 +166,49 @@ def test_counters_only(tmp_path: Path) -> None:
 
 
 OPERATIONS = [f"{kind}{what}" for kind in "hfd" for what in ("add", "mul", "fma")]
+
+
+def test_counters_of_products() -> None:
+    """Each launch of the sample, by hand: what it does in its time, as a share of the peaks that the report has."""
+    with (SAMPLES / "matmuls" / "ncu" / "rank-0.ncu.csv").open() as lines:
+        _units, *launches = csv.DictReader(lines)
+    lost: dict[str, float] = {}
+    for launch_row in launches:
+        value = {k: float(v.replace(",", "")) for k, v in launch_row.items() if re.fullmatch(r"[\d,]+(\.\d+)?", v)}
+        seconds = value["gpu__time_duration.sum"] / 1e6
+        # MB, kB and kB per cycle; GHz.
+        moved = value["dram__bytes_read.sum"] * 1e6 + value["dram__bytes_write.sum"] * 1e3
+        memory = moved / (value["dram__bytes.sum.peak_sustained"] * 1e3 * value["dram__cycles_elapsed.avg.per_second"])
+        cycles = value["sm__cycles_elapsed.avg.per_second"] * 1e9 * seconds
+        # The peak of tensor cores is with sparsity: twice that of dense products.
+        tensor = [
+            value[f"sm__ops_path_tensor_src_{kind}.sum"]
+            / (value[f"sm__ops_path_tensor_src_{kind}.sum.peak_sustained"] / 2 * cycles)
+            for kind in ("tf32_dst_fp32", "fp16", "bf16_dst_fp32")
+        ]
+        count = {o: value[f"smsp__sass_thread_inst_executed_op_{o}_pred_on.sum"] for o in ("fadd", "fmul", "ffma")}
+        fp32 = (count["fadd"] + count["fmul"] + 2 * count["ffma"]) / (
+            2 * value["sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained"] * cycles
+        )
+        share = max(memory / 1e9 / seconds, fp32, *tensor)
+        lost[launch_row["ID"]] = 1e9 * seconds * (1 - share) if share < 0.6 else 0
+    assert sorted(i for i, ns in lost.items() if not ns) == ["2"]
+    row = first(SAMPLES / "matmuls")
+    assert (row["finding"], row["workload"]) == ("below-roof", "counters only")
+    # The clock of the roofs is the mean over the launches.
+    assert row["saving_ns"] == pytest.approx(sum(lost.values()), rel=0.01)
+    [launch_id] = [i for i, ns in lost.items() if ns == max(lost.values())]
+    assert (row["rank"], row["device"]) == (0, 0) and row["source"].startswith(f"launch {launch_id}, sm90_xmma_gemm")
+
+
+def test_cpu_training() -> None:
+    """`collect run --steps 2 --warmup 3 -- python3 examples/train.py --batch-size 16 --width 32` without a GPU."""
+    times = self_times_us(recorded(CPU_TRAIN))
+    row = first(CPU_TRAIN)
+    assert (row["finding"], row["workload"], row["rank"]) == ("cpu-operators", "training, CPU only", 0)
+    assert row["operator"] == max(times, key=lambda name: times[name]) == "aten::convolution_backward"
+    assert row["saving_ns"] == pytest.approx(1e3 * times[row["operator"]], rel=1e-6)
+    assert row["step"] in (5, 6) and row["try"].startswith("channels_last, bf16")
 
 
 def test_cpu_only(tmp_path: Path) -> None:
