@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .cuda import synchronize
+from .cuda import synchronize, uses_cuda
 from .session import BlockSession
 from .step_clock import StepClock
 
@@ -182,7 +182,7 @@ class Blocks:
             if not self._waits_are_recorded:
                 block.unaligned_reason = self._wait_for_ranks(f"{barrier} started")
             block.session.open_step(block.first)
-        block.clock = StepClock()
+        block.clock = StepClock(on_gpu=block.kind == UNDISTURBED and uses_cuda())
 
     def _end(self, block: Block, counted_steps: int) -> None:
         block.counted_steps = counted_steps

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from .torch_internals import find
 
@@ -44,6 +46,27 @@ def synchronize() -> None:
             if has_context(index) if has_context else index == torch.cuda.current_device():
                 with contextlib.suppress(RuntimeError):
                     torch.cuda.synchronize(index)
+
+
+def mark() -> Any:
+    """Record a point in the work of the current stream; None where that is not possible. Nothing waits for it."""
+    import torch
+
+    with contextlib.suppress(RuntimeError):
+        if not torch.cuda.is_current_stream_capturing():
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            return event
+    return None
+
+
+def ns_between(marks: list[Any]) -> list[int] | None:
+    """Return the times between marks, once the GPU has reached the last one; None where one is missing."""
+    try:
+        marks[-1].synchronize()
+        return [round(1e6 * a.elapsed_time(b)) for a, b in itertools.pairwise(marks)]
+    except (AttributeError, RuntimeError, ValueError):  # no mark, or marks of several GPUs
+        return None
 
 
 _DETACH = "TEARDOWN_CUPTI"

@@ -1,8 +1,11 @@
-"""Times the steps of a block with the host's clock."""
+"""Times the steps of a block: with the host's clock, or with events in the work of a GPU."""
 
 from __future__ import annotations
 
 import time
+from typing import Any
+
+from .cuda import mark, ns_between
 
 LEAST_COMPARED = 4
 """Steps of a block from which on one of them can be unlike the others."""
@@ -11,11 +14,14 @@ LEAST_COMPARED = 4
 class StepClock:
     """Times one block of steps. It begins and ends with idle GPUs, and nothing waits for a GPU inside it.
 
-    So a single step's time is how long the program took to issue it, and the mean over a block is how long a step ran.
+    By the host's clock, a single step's time is how long the program took to issue it, and the mean over a block is how
+    long a step ran. By events, both are how long it ran.
     """
 
-    def __init__(self, late: bool = False) -> None:
-        """Start the clock. `late`: the block began before, so the time of a step stays unknown."""
+    def __init__(self, late: bool = False, on_gpu: bool = False) -> None:
+        """Start the clock. `late`: the block began before, so the time of a step stays unknown. `on_gpu`: by events,
+        which a recording would contain.
+        """
         self.steps: list[tuple[int, int]] = []
         """Number and duration in ns of each step that has ended."""
         self.complete = False
@@ -23,6 +29,7 @@ class StepClock:
         self._late = late
         self._start_unix_ns = time.time_ns()
         self._last_ns = time.perf_counter_ns()
+        self._marks: list[Any] = [mark()] if on_gpu else []
 
     def age_ns(self) -> int:
         """How long the block has run."""
@@ -33,10 +40,15 @@ class StepClock:
         now = time.perf_counter_ns()
         self.steps.append((number, now - self._last_ns))
         self._last_ns = now
+        if self._marks:
+            self._marks.append(mark())
 
     def end(self) -> None:
         """Note that the last step was the whole block."""
         self.complete = not self._late
+        lengths = ns_between(self._marks) if self._marks else None
+        if lengths:
+            self.steps = [(number, ns) for (number, _), ns in zip(self.steps, lengths, strict=True)]
 
     def ranges(self) -> list[tuple[int, int, int]]:
         """Return number, start and end of each step, by time.time_ns()."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import TINY, Collect, Ran, names, read_trace
+from collect_support import TINY, Collect, Ran, names, read_csv, read_trace
 
 from schemas.manifest import read_manifest
 
@@ -173,3 +173,34 @@ def test_gpu_only_pass(text: str, collect: Collect, tmp_path: Path) -> None:
     gpu_trace, trace = (read_trace(ran.folder / f"{name}/rank-0.trace.json.gz") for name in ("gpu", "torch"))
     assert not names(gpu_trace, "cpu_op") and kernels(gpu_trace) == kernels(trace) != []
     assert steps_of(gpu_trace) == steps_of(trace) == (["ProfilerStep#4", "ProfilerStep#5"] if "train" in text else [])
+
+
+RUNS_AHEAD = """
+import torch
+weight = torch.zeros(4096, 4096, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+factor = torch.randn(4096, 4096, device="cuda")
+for step in range(12):
+    for _ in range(10 if step < 7 else 30):
+        factor @ factor
+    weight.grad = factor
+    optimizer.step()
+"""
+
+
+def test_undisturbed_step_is_timed_by_the_gpu(collect: Collect, tmp_path: Path) -> None:
+    """The host is ahead: it issues a step in a fraction of the time. Of ten steps the last five have three times the
+    work.
+    """
+    program = tmp_path / "program.py"
+    program.write_text(RUNS_AHEAD)
+    ran = collect("--profiler", "none", "--warmup", "3", "--undisturbed", "10", "--", sys.executable, str(program))
+    assert ran.code == 0, ran.stderr
+    rows = [r for r in read_csv(ran.folder / "none/rank-0.step_metrics.csv") if r["undisturbed"] == "true"]
+    steps = [float(r["step_s"]) for r in rows]
+    assert len(steps) == 10
+    little, much = sorted(steps[:5])[2], sorted(steps[5:])[2]
+    assert 2.5 < much / little < 3.5
+    assert max(steps) < 2 * much
+    [rank] = ran.manifest.passes[0].ranks
+    assert rank.undisturbed_step_ns == pytest.approx(1e9 * sum(steps) / 10, rel=1e-3)
