@@ -368,6 +368,10 @@ INJECTED: dict[str, tuple[list[Sequence[float]], float, str | None]] = {
         [FLAT, FLAT, [ms + 1 for ms in FLAT], FLAT], 10.3,
         "the mean step of rank 2 differs from the median of the ranks by +10 %",
     ),
+    # Of two ranks, the median is the mean, 11.55 ms; the slower one is named.
+    "one rank of two": (
+        [FLAT, [ms + 3 for ms in FLAT]], 11.55, "the mean step of rank 1 differs from the median of the ranks by +13 %"
+    ),
 }  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def unlike_rank(steps: Sequence[Step]) -> str | None:
     if len(means) < 2:
         return None
     middle = median(means.values())
-    rank = max(means, key=lambda r: abs(means[r] - middle))
+    rank = max(means, key=lambda r: (round(abs(means[r] - middle)), means[r]))  # of two ranks the slower one
     off = 100 * (means[rank] / middle - 1)
     return (
         f"the mean step of rank {rank} differs from the median of the ranks by {off:+.0f} %"
