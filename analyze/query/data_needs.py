@@ -154,6 +154,13 @@ DATA_KINDS = {
             optional=True,
         ),
         DataKind(
+            "logs of NCCL Inspector",
+            r"a log of NCCL Inspector",
+            ("nccl_records",),
+            "NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1",
+            optional=True,
+        ),
+        DataKind(
             "logs of torch.compile",
             r"a log of torch\.compile",
             ("compilations",),

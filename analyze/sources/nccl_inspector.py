@@ -1,0 +1,188 @@
+"""Read logs of NCCL Inspector, the profiler plugin of NCCL that logs each collective, send and receive of a process.
+
+A log is a stream of JSON objects, one a line. Until version 4.2 of the format each has its communicator (`header`).
+Since 4.3 only the marker has (`dump_stats`) that begins a dump of a communicator and states the number of its records.
+The layout: plugins/profiler/inspector/README.md of https://github.com/NVIDIA/nccl.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from analyze.errors import InputError
+from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
+from analyze.sources.plain_pickle import text, whole
+from analyze.sources.rank_hint import RankHint
+from analyze.sources.text_lines import LostRows, numbered_lines
+from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
+
+SOURCES = (
+    Source(
+        "nccl_inspector",
+        __name__,
+        "nccl_inspector",
+        re.compile(rf"{LOG_NAME.pattern}|.*\.jsonl?$", re.IGNORECASE),
+        re.compile(rb'\A\s*\{\s*"header"\s*:.{1,4096}"inspector_output_format_version"', re.DOTALL),
+        says_rank=True,
+    ),
+)
+_BATCH_ROWS = 20_000
+_HINT_LINES = 2_000
+_KINDS = {"coll_perf": "coll", "p2p_perf": "p2p"}
+_UNREAD = ("proxy_trace",)
+_UNNAMED = "unknown"
+
+Row = dict[str, Any]
+
+
+def read_rank_hint(path: Path) -> RankHint:
+    """Return the rank in the largest communicator, and its size. Raises InputError."""
+    largest: tuple[int, int] | None = None
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for _, line in zip(range(_HINT_LINES), file, strict=False):
+            header = (_object(line) or {}).get("header")
+            if isinstance(header, dict):
+                size, rank = (whole(header.get(key), LARGEST_INT32) for key in ("n_ranks", "rank"))
+                if size is not None and rank is not None and (largest is None or size > largest[0]):
+                    largest = size, rank
+    return RankHint(largest[1], largest[0]) if largest else RankHint(None)
+
+
+def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+    """Yield the operations of a log. A record that is damaged is lost, with a warning. Raises InputError."""
+    import pyarrow as pa
+
+    log = _Log(LostRows(path, report))
+    try:
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            for number, line in numbered_lines(file):
+                if line.strip():
+                    log.take(number, line)
+                if len(log.rows) >= _BATCH_ROWS:
+                    yield (
+                        "nccl_records",
+                        None,
+                        pa.RecordBatch.from_pylist(log.rows, schema=batch_schema("nccl_records")),
+                    )
+                    log.rows.clear()
+    except OSError as e:
+        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    yield "nccl_records", None, pa.RecordBatch.from_pylist(log.rows, schema=batch_schema("nccl_records"))
+    log.end(path, report)
+
+
+class _Log:
+    """What the lines so far say."""
+
+    def __init__(self, lost: LostRows) -> None:
+        self.rows: list[Row] = []
+        self._lost = lost
+        self._records = 0
+        self._header: Mapping[str, Any] | None = None
+        """Communicator of the records that have none."""
+        self._awaited: Counter[str] = Counter()
+        """Records that the last marker states and that have not come."""
+        self._missing = 0
+        self._dropped = 0
+        self._unread = 0
+
+    def take(self, number: int, line: str) -> None:
+        """Take a line."""
+        data = _object(line)
+        if data is None:
+            self._lost.add(number, "its JSON is damaged")
+            return
+        header = data.get("header")
+        stats = data.get("dump_stats")
+        if isinstance(stats, dict):
+            self._begin(header, stats)
+            return
+        if any(key in data for key in _UNREAD):
+            self._unread += 1
+            return
+        key = next((key for key in _KINDS if isinstance(data.get(key), dict)), None)
+        if key is None:
+            self._lost.add(number, "no record of NCCL Inspector")
+            return
+        self._awaited[key] -= 1
+        row = _row(data[key], _KINDS[key], header if isinstance(header, dict) else self._header)
+        if row is None:
+            self._lost.add(number, "a value is missing or cannot be")
+            return
+        self.rows.append(row | {"record": self._records})
+        self._records += 1
+
+    def _begin(self, header: object, stats: Mapping[str, Any]) -> None:
+        self._close()
+        self._header = header if isinstance(header, dict) else None
+        for key, prefix in _KINDS.items():
+            self._awaited[key] = whole(stats.get(f"{prefix}_records")) or 0
+            self._dropped += whole(stats.get(f"{prefix}_dropped_since_last_dump")) or 0
+
+    def _close(self) -> None:
+        self._missing += sum(count for count in self._awaited.values() if count > 0)
+        self._awaited.clear()
+
+    def end(self, path: Path, report: FileReport) -> None:
+        """Say what was lost."""
+        self._close()
+        self._lost.tell()
+        if self._missing:
+            report.warnings.append(
+                f"{path.name}: records that its dumps announce and that are not there: {self._missing:,}"
+            )
+        if self._dropped:
+            report.warnings.append(
+                f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
+                "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
+            )
+        if self._unread:
+            report.warnings.append(f"{path.name}: recorded and not read: records of proxy operations: {self._unread:,}")
+
+
+def _object(line: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any] | None) -> Row | None:
+    """Return the columns of an operation; None if one that each has is missing."""
+    if header is None:
+        return None
+    name = text(header.get("comm_name"))
+    busbw = perf.get(f"{kind}_busbw_gbs")
+    times = perf.get("event_trace_ts")
+    row = {
+        "comm_id": text(header.get("id")),
+        "comm_rank": whole(header.get("rank"), LARGEST_INT32),
+        "comm_size": whole(header.get("n_ranks"), LARGEST_INT32),
+        "operation": text(perf.get(kind)),
+        "seq": whole(perf.get(f"{kind}_sn")),
+        "bytes": whole(perf.get(f"{kind}_msg_size_bytes")),
+        "dur_ns": _ns(perf.get(f"{kind}_exec_time_us")),
+    }
+    if any(value is None for value in row.values()):
+        return None
+    return row | {
+        "is_p2p": kind == "p2p",
+        "comm_name": None if name == _UNNAMED else name,
+        "peer": whole(perf.get("p2p_peer"), LARGEST_INT32),
+        "algorithm": text(perf.get("coll_algo")),
+        "protocol": text(perf.get("coll_proto")),
+        "timing": text(perf.get(f"{kind}_timing_source")),
+        "busbw_gb_per_s": float(busbw) if isinstance(busbw, int | float) and 0 <= busbw < 1e9 else None,
+        "start_ns": _ns(times.get(f"{kind}_start_ts")) if isinstance(times, dict) else None,
+    }
+
+
+def _ns(microseconds: object) -> int | None:
+    us = whole(microseconds, LARGEST_INT64 // 1000)
+    return None if us is None else us * 1000

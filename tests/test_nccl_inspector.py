@@ -1,0 +1,133 @@
+"""Logs of NCCL Inspector, in the layouts that its README documents: 4.2 and 4.3."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import run_cli
+from tests.support import ask, sql
+
+Row = dict[str, Any]
+WORLD, PAIR = "0x7f8c496ae9f661", "0x11"
+
+
+def _header(rank: int, comm: str = WORLD, size: int = 4, name: str = "unknown") -> Row:
+    return {"id": comm, "comm_name": name, "rank": rank, "n_ranks": size, "nnodes": 1}
+
+
+def _metadata(version: str, pid: int) -> Row:
+    return {
+        "inspector_output_format_version": version, "git_rev": "", "rec_mechanism": "nccl_profiler_interface",
+        "dump_timestamp_us": 1748030377748202, "hostname": "node", "pid": pid,
+    }  # fmt: skip
+
+
+def _reduce(seq: int, time_us: int, size: int = 4_000_000, **more: Any) -> Row:
+    """Bus bandwidth of an all_reduce of four ranks, in GB/s: size / time x 2 (4 - 1) / 4."""
+    speed = size / time_us / 1000
+    return {
+        "coll_perf": {
+            "coll": "AllReduce", "coll_algo": "RING", "coll_proto": "LL", "coll_sn": seq, "coll_msg_size_bytes": size,
+            "coll_exec_time_us": time_us, "coll_timing_source": "kernel_gpu", "coll_algobw_gbs": speed,
+            "coll_busbw_gbs": speed * 1.5, **more,
+        }
+    }  # fmt: skip
+
+
+def _send(seq: int, time_us: int) -> Row:
+    return {
+        "p2p_perf": {
+            "p2p": "Send", "p2p_sn": seq, "p2p_peer": 1, "p2p_msg_size_bytes": 100, "p2p_exec_time_us": time_us,
+            "p2p_timing_source": "kernel_gpu", "p2p_algobw_gbs": 1.0, "p2p_busbw_gbs": 1.0,
+        }
+    }  # fmt: skip
+
+
+def _dump(header: Row, version: str, records: list[Row], dropped: int = 0, announced: int | None = None) -> list[Row]:
+    """A dump of a communicator: its marker and its records."""
+    about = {"header": header, "metadata": _metadata(version, header["rank"])}
+    stats = {
+        "coll_records": sum("coll_perf" in r for r in records) if announced is None else announced,
+        "coll_dropped_total": dropped, "coll_dropped_since_last_dump": dropped,
+        "p2p_records": sum("p2p_perf" in r for r in records), "p2p_dropped_total": 0,
+        "p2p_dropped_since_last_dump": 0,
+    }  # fmt: skip
+    return [
+        {**about, "dump_stats": stats},
+        *(record if version == "v4.3" else {**about, **record} for record in records),
+    ]
+
+
+def _write(path: Path, *dumps: list[Row]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for dump in dumps for line in dump))
+    return path
+
+
+@pytest.mark.parametrize("version", ["v4.2", "v4.3"])
+def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
+    """Two collectives, in which rank 2 is last: 100 us; the others wait 40 us. Two ranks are a group of their own."""
+    for rank in range(4):
+        time_us = 100 if rank == 2 else 140
+        world = _dump(_header(rank), version, [_reduce(seq, time_us) for seq in (1, 2)])
+        pair = (
+            _dump(_header(rank % 2, PAIR, 2, "pair"), version, [_reduce(1, 50, 1000), _send(1, 7)]) if rank < 2 else []
+        )
+        _write(tmp_path / f"node-pid{40 - rank}.log", pair, world)
+    rows = {(r["communicator"], r["operation"]): r for r in ask(tmp_path, "nccl-log")}
+    world_row = rows[WORLD, "AllReduce"]
+    assert {k: world_row[k] for k in ("comm_size", "calls", "logged_ranks", "bytes", "total_ns", "max_ns")} == {
+        "comm_size": 4, "calls": 2, "logged_ranks": 4, "bytes": 8_000_000, "total_ns": 200_000, "max_ns": 100_000,
+    }  # fmt: skip
+    # Three of four ranks wait 40 us, twice.
+    assert (world_row["waiting_ns"], world_row["last_rank"]) == (2 * 3 * 40_000 // 4, 2)
+    assert world_row["busbw_gb_per_s"] == pytest.approx(4_000_000 / 100_000 * 1.5)
+    assert world_row["algorithms"] == "RING LL"
+    assert (rows["pair", "AllReduce"]["calls"], rows["pair", "AllReduce"]["last_rank"]) == (1, None)
+    # Each of both ranks sends once.
+    assert (rows["pair", "Send"]["calls"], rows["pair", "Send"]["total_ns"]) == (2, 14_000)
+    # The rank of a process is that in the largest communicator.
+    sends = "SELECT rank, comm_rank FROM nccl_records WHERE comm_id = '0x11' AND is_p2p ORDER BY rank"
+    assert sql(tmp_path, sends) == [
+        {"rank": 0, "comm_rank": 0}, {"rank": 1, "comm_rank": 1},
+    ]  # fmt: skip
+    assert sql(tmp_path, "SELECT ranks, warnings FROM runs") == [{"ranks": 4, "warnings": None}]
+
+
+def test_sizes_and_starts(tmp_path: Path) -> None:
+    start = {"event_trace_ts": {"coll_start_ts": 1752867229235059, "coll_stop_ts": 1752867229235064}}
+    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10, 100, **start), _reduce(2, 20, 200)]))
+    rows = ask(path, "nccl-log", params={"each": "size"})
+    assert {r["message_bytes"]: r["total_ns"] for r in rows} == {100: 10_000, 200: 20_000}
+    assert [r["start_ns"] for r in sql(path, "SELECT start_ns FROM nccl_records ORDER BY seq")] == [
+        1752867229235059_000, None,
+    ]  # fmt: skip
+
+
+def test_what_is_lost_is_said(tmp_path: Path) -> None:
+    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)], dropped=5, announced=3))
+    with path.open("a") as file:
+        file.write('{"coll_perf": {"coll": "AllReduce"}}\n{"coll_perf": \n[1]\n{"other": 1}\n{"proxy_trace": {}}\n')
+    assert len(sql(path, "SELECT * FROM nccl_records")) == 1
+    [run] = sql(path, "SELECT warnings FROM runs")
+    for said in (
+        "line 3 is left out: a value is missing or cannot be",
+        "2 lines, the first of them 4, are left out: its JSON is damaged",
+        "line 6 is left out: no record of NCCL Inspector",
+        # Of three that the dump announces, one was read and one is damaged.
+        "records that its dumps announce and that are not there: 1",
+        "records that NCCL Inspector overwrote before it wrote them: 5",
+        "recorded and not read: records of proxy operations: 1",
+    ):
+        assert said in run["warnings"], run["warnings"]
+
+
+def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
+    begin = _dump(_header(0), "v4.3", [])
+    begin[0]["header"] = {"id": "<b>"}
+    path = _write(tmp_path / "a.log", begin, [_reduce(1, 10)])
+    done = run_cli("query", "nccl-log", path)
+    assert done.returncode == 0 and "a value is missing or cannot be" in done.stderr
