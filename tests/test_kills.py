@@ -74,7 +74,7 @@ def test_nothing_outlives_a_killed_ingest(
     assert len(processes) >= 2
     child.send_signal(number)
     assert child.wait() == (-9 if number == signal.SIGKILL else 128 + number)
-    wait_for(lambda: not any(map(alive, processes)), "workers outlive the ingest", 10)
+    wait_for(lambda: not any(map(alive, processes)), "workers outlive the ingest")
     if number != signal.SIGKILL:
         assert not list(store.glob(".part-*"))
     assert [r["name"] for r in ask(store, "kernel-share")] == ["old"]

@@ -101,7 +101,7 @@ def test_recording_on_demand_on_two_nodes(tmp_path: Path) -> None:
     [job] = outputs[1].glob("two/*")
     trigger = start("trigger", str(job), "--seconds", "0.2")
     assert trigger.communicate()[1] == "" and trigger.returncode == 0
-    wait_for(lambda: len(list(tmp_path.glob("node-*/two/*/*/run.json"))) == 2, "the recording, while the job runs", 25)
+    wait_for(lambda: len(list(tmp_path.glob("node-*/two/*/*/run.json"))) == 2, "the recording, while the job runs")
     (tmp_path / "end").touch()
     said = [node.communicate() for node in nodes]
     assert [node.returncode for node in nodes] == [0, 0], said
