@@ -20,11 +20,13 @@ from analyze.errors import InputError
 from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
-from analyze.query.selection import Selection
+from analyze.query.selection import DEFAULT, Selection
 
 
 def advice(path: Path, min_pct: float = 0.0, where: str | None = None) -> dict[str, dict[str, Any]]:
-    return {r["finding"]: r for r in analyze.open(path, where=where).advise(min_pct=min_pct).dicts()}
+    """Findings by name, without the data-quality checks that `analyze advise` adds."""
+    engine = Engine(open_stores([path])[0], DEFAULT.narrowed(where))
+    return {a.finding: a._asdict() for a in advise(engine, min_pct)}
 
 
 def trace(path: Path, *events: dict[str, Any], **header: Any) -> Path:
