@@ -17,6 +17,7 @@ from typing import Any
 
 from .cuda import detaching_cupti, synchronize
 from .graph_nodes import captured_nodes
+from .quiet_start import start_quietly
 from .torch_internals import find
 from .trace_files import private_folder
 
@@ -91,7 +92,7 @@ class GraphCaptures:
             self._profile = profile(
                 activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, with_stack=True
             )
-            self._profile.start()
+            start_quietly(self._profile)
         self._spent_s += time.monotonic() - started
 
     def _after(self, graph: Any, nodes: list[tuple[str, str | None]]) -> None:

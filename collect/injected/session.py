@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from .bounds import Bounds, call_in_main_thread
 from .cuda import detaching_cupti, has_cuda
 from .module_calls import has_compiled
+from .quiet_start import start_quietly
 from .torch_internals import find
 from .trace_files import write_recording
 
@@ -120,9 +120,7 @@ class Session(BlockSession):
             started.step_num = step
             # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
             started.record_steps = False
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # that a cycle's events are dropped: there is one cycle
-                started.start()
+            start_quietly(started)
             return started
 
         self._start_profile = start_profile

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import Ran, environment, interrupt, start, wait_for
+from collect_support import NO_GPU, Collect, Ran, environment, interrupt, start, wait_for
 
 WRITES = """
 import os, subprocess, sys
@@ -52,6 +52,34 @@ def test_job_that_the_program_leaves_behind_goes_on(writes: list[str], tmp_path:
     wait_for((tmp_path / "left").exists, "the job")
     lines = [line.removesuffix(" False") for line in output.read_text().splitlines()]
     assert [line for line in lines if line in LINES] == LINES and lines[-1] == "late"
+
+
+WARNS = """
+import threading, warnings, torch
+model = torch.nn.Linear(8, 1)
+def step():
+    warnings.warn("seen")
+    model(torch.ones(1, 8))
+def train():
+    for _ in range(6):
+        step()
+thread = threading.Thread(target=train)
+thread.start()
+thread.join()
+"""
+
+
+def test_starting_to_record_in_a_thread_prints_nothing(collect: Collect, tmp_path: Path) -> None:
+    """Kineto has an error for that, and Python repeats warnings that were printed once any warning is caught."""
+    (program := tmp_path / "program.py").write_text(WARNS)
+    steps = ["--step-function", "__main__:step", "--steps", "2", "--warmup", "2", "--undisturbed", "0"]
+    ran = collect(*steps, "--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0 and ran.manifest.passes[0].counted_steps == 2, ran.stderr
+    own = ("torch: ", "next: ", f"{ran.folder}")
+    assert [line for line in ran.stderr.splitlines() if not line.startswith(own)] == [
+        f"{program}:5: UserWarning: seen",
+        '  warnings.warn("seen")',
+    ]
 
 
 def test_program_on_a_terminal_has_one(writes: list[str]) -> None:
