@@ -12,11 +12,15 @@ import _thread
 import contextlib
 import ctypes
 import os
+import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 from .module_calls import ModuleCounter, call_before_next_module
+from .python_profilers import hide_from_cprofile
 
 EVENTS_PER_CALL = {False: 6, True: 25}
 """Events for each call of a module, without and with Python stacks: estimates. 6 was counted for small MLPs, for which
@@ -33,6 +37,13 @@ GROWTH_BYTES = 512e6
 """Bound of the growth before the first module call: about a million events."""
 STOP_FACTOR = 8
 """Memory that the end of a recording takes, in multiples of what the recording took."""
+OWN, LEFT, LIMIT, USED = MEMORY_FILES = (
+    "/proc/self/statm",
+    "/proc/meminfo",
+    "/sys/fs/cgroup/memory.max",
+    "/sys/fs/cgroup/memory.current",
+)
+"""Memory that this process has, and that this machine, or the process's cgroup, has left."""
 
 
 class Bounds:
@@ -55,7 +66,9 @@ class Bounds:
         self._events_per_call = EVENTS_PER_CALL[stacks]
         self._pause, self._resume = pause, resume
         self._pid = os.getpid()
-        self._watching = True
+        self.over = False
+        """Whether there is nothing more to watch."""
+        self._stopped = False
         self.called_modules = False
         """Whether a module was called."""
         self._calls: ModuleCounter | None = None
@@ -64,19 +77,20 @@ class Bounds:
         elif resume is not None:
             call_before_next_module(self._on_first_call)
         self._restart()
-        _thread.start_new_thread(self._watch, ())
+        _watch(self)
 
     def stop(self) -> None:
         """Watch no longer."""
-        self._watching = False
+        self.over = self._stopped = True
         if self._calls:
             self._calls.stop()
 
     def _restart(self) -> None:
-        self._start_s, self._start_bytes = time.monotonic(), _own_bytes()
+        self._start_s = time.monotonic()
+        self._start_bytes = _own_bytes({OWN: _read(OWN)})
 
     def _on_first_call(self) -> None:
-        if not self._watching or os.getpid() != self._pid:
+        if self._stopped or os.getpid() != self._pid:
             return
         self.called_modules = True
         self._restart()
@@ -84,19 +98,19 @@ class Bounds:
             self.reason = None
             self._resume()
 
-    def _watch(self) -> None:
-        while self._watching:
-            time.sleep(POLL_S)
-            if self._watching and self.reason is None:
-                self.reason = self._exceeded()
-                if self.reason is not None:
-                    self._pause()
-            if self.reason is not None and (self.called_modules or self._resume is None):
-                return
+    def check(self, memory: Mapping[str, bytes]) -> None:
+        """Pause if a bound is reached. `memory` has the contents of MEMORY_FILES."""
+        if self._stopped:
+            return
+        if self.reason is None:
+            self.reason = self._exceeded(memory)
+            if self.reason is not None:
+                self._pause()
+        self.over = self.reason is not None and (self.called_modules or self._resume is None)
 
-    def _exceeded(self) -> str | None:
+    def _exceeded(self, memory: Mapping[str, bytes]) -> str | None:
         seconds = time.monotonic() - self._start_s
-        growth = min(_own_bytes() - self._start_bytes, seconds * PROFILER_BYTES_PER_S)
+        growth = min(_own_bytes(memory) - self._start_bytes, seconds * PROFILER_BYTES_PER_S)
         if self._calls and self._max_events:
             estimate = self._calls.count * self._events_per_call
             by_growth = min(estimate * MOST_TIMES_ESTIMATE, growth / EVENT_BYTES)
@@ -106,9 +120,53 @@ class Bounds:
             return f"{self._seconds} s (--seconds)"
         if growth > GROWTH_BYTES and not (self._calls and self.called_modules):
             return f"{seconds:.0f} s, in which the process grew by {growth / 1e6:,.0f} MB"
-        if growth * STOP_FACTOR > _available_bytes():
+        if growth * STOP_FACTOR > _available_bytes(memory):
             return f"{seconds:.0f} s: to end the recording may take all memory that is left"
         return None
+
+
+_watched: dict[int, queue.SimpleQueue[Bounds]] = {}
+"""What the thread is to watch, by the process that has the thread: a forked child does not have it."""
+
+
+@hide_from_cprofile
+def _watch(bounds: Bounds) -> None:
+    """Let the thread of this process watch these bounds, once it has ended with those before."""
+    pid = os.getpid()
+    if pid not in _watched:
+        _watched.clear()
+        _watched[pid] = queue.SimpleQueue()
+        started = _thread.allocate_lock()
+        started.acquire()
+        _thread.start_new_thread(_watch_each, (_watched[pid], started))
+        started.acquire()
+    _watched[pid].put(bounds)
+
+
+def _watch_each(queued: queue.SimpleQueue[Bounds], started: _thread.LockType) -> None:
+    """Check bounds until they are over, then the next ones.
+
+    From Python 3.12 on, cProfile sees the calls of all threads as one stack, and counts the program's wrongly if it is
+    enabled or disabled within a call here. So this never returns, and map() makes its calls: cProfile does not see
+    those.
+    """
+    files = [path for path in MEMORY_FILES if Path(path).exists()]
+    started.release()
+    while True:
+        [bounds] = map(queue.SimpleQueue.get, [queued])
+        while not bounds.over:
+            list(map(time.sleep, [POLL_S]))
+            opened: list[int] = []
+            texts: list[bytes] = []
+            try:
+                # While the program runs Python code, each system call waits 5 ms for the GIL.
+                opened += map(os.open, files, repeat(os.O_RDONLY))
+                texts += map(os.read, opened, repeat(4096))
+            except OSError:  # too many open files
+                pass
+            finally:
+                list(map(os.close, opened))
+            bounds.check(dict(zip(files, texts, strict=False)))
 
 
 def call_in_main_thread(callback: Callable[[], None]) -> Any:
@@ -124,29 +182,24 @@ def call_in_main_thread(callback: Callable[[], None]) -> Any:
 
 
 def _read(path: str) -> bytes:
-    """Read a small file. While the program runs Python code, each system call waits 5 ms for the GIL; open() has 8."""
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        return os.read(fd, 4096)
-    finally:
-        os.close(fd)
+    with contextlib.suppress(OSError):
+        return Path(path).read_bytes()
+    return b""
 
 
-def _own_bytes() -> int:
+def _own_bytes(memory: Mapping[str, bytes]) -> int:
     """Memory of this process that no file backs."""
-    try:
-        _, resident, shared = _read("/proc/self/statm").split()[:3]
-    except (OSError, ValueError):
-        return 0
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(KeyError, ValueError):
+        _, resident, shared = memory[OWN].split()[:3]
+        return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return 0
 
 
-def _available_bytes() -> float:
+def _available_bytes(memory: Mapping[str, bytes]) -> float:
     """Memory that this machine, or this process's cgroup, has left."""
     available = float("inf")
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        available = int(_read("/proc/meminfo").partition(b"MemAvailable:")[2].split()[0]) * 1024
-    with contextlib.suppress(OSError, ValueError):
-        limit, used = (_read(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-        available = min(available, int(limit) - int(used))
+    with contextlib.suppress(KeyError, ValueError, IndexError):
+        available = int(memory[LEFT].partition(b"MemAvailable:")[2].split()[0]) * 1024
+    with contextlib.suppress(KeyError, ValueError):
+        available = min(available, int(memory[LIMIT]) - int(memory[USED]))
     return available

@@ -9,16 +9,18 @@ from __future__ import annotations
 import csv
 import errno
 import gzip
+import inspect
 import json
 import os
 import re
 import shutil
 import tempfile
 import threading
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from .python_profilers import hide_from_cprofile
 
 ALMOST_FULL_BYTES = 1 << 20
 """A disk with less free space counts as full."""
@@ -50,6 +52,7 @@ def private_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".part-", dir=folder)
 
 
+@hide_from_cprofile
 def write_recording(
     profile: Any,
     folder: Path,
@@ -84,9 +87,8 @@ def write_recording(
         _compress(trace, folder / f"{stem}.trace.json.gz", unfinished, _step_ranges(steps, base_ns))
         if memory_timeline:
             timeline = work / f"{stem}.memory_timeline.json.gz"
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)
-                profile.export_memory_timeline(str(timeline))
+            # torch warns that it is deprecated. Catching that would make Python repeat warnings of the program.
+            inspect.unwrap(type(profile).export_memory_timeline)(profile, str(timeline))
             timeline.replace(folder / timeline.name)
     return True
 
