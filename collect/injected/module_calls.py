@@ -25,6 +25,7 @@ def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], N
             if not is_compiling():
                 before()
 
+        _keep_from_dynamo(pre_hook)
         handles.append(modules.register_module_forward_pre_hook(pre_hook))
     if after is not None:
 
@@ -32,8 +33,19 @@ def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], N
             if not is_compiling():
                 after()
 
+        _keep_from_dynamo(hook)
         handles.append(modules.register_module_forward_hook(hook, always_call=True))
     return handles
+
+
+def _keep_from_dynamo(hook: Any) -> None:
+    """Let torch.compile run a hook, and what it calls, as it is. Else it compiles it where a graph breaks, in 0.1 s."""
+    set_strategy = find("torch._C._dynamo.eval_frame.set_code_exec_strategy")
+    strategy, action = (find(f"torch._C._dynamo.eval_frame.{name}") for name in ("_FrameExecStrategy", "_FrameAction"))
+    if set_strategy and strategy and action:
+        set_strategy(hook.__code__, strategy(action.SKIP, action.SKIP))
+    elif skip := find("torch._C._dynamo.eval_frame.skip_code"):  # before torch 2.7
+        skip(hook.__code__)
 
 
 def _hide_own_hooks(modules: Any) -> None:
