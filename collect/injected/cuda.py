@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -30,9 +31,8 @@ def has_cuda() -> bool:
 
 def uses_cuda() -> bool:
     """Whether this process has initialised CUDA."""
-    import torch
-
-    return bool(torch.cuda.is_initialized())
+    torch = sys.modules.get("torch")  # not there if Ctrl-C ended its import
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def synchronize() -> None:

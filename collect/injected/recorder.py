@@ -56,6 +56,7 @@ PROGRAM_PROFILES = (
     "the program runs a torch.profiler of its own, and torch runs one at a time: remove that, or record with "
     "--profiler nsys"
 )
+ENDED_AT_START = "a signal ended the program while its recording started; on a GPU that takes seconds"
 
 
 class AttachedRecorder:
@@ -168,6 +169,11 @@ class AttachedRecorder:
                 self.whole.open_step(self.done_steps)
         except Exception as e:
             self._fail(e)
+        except BaseException:  # a signal handler of the program has run
+            self.finished = True
+            self._report({"reason": ENDED_AT_START})
+            exit_before_static_destructors()  # torch crashes when it destroys a running profiler
+            raise
 
     def _open_session(self, kind: str, step: int, warms_up: bool = False, whole: bool = False) -> BlockSession:
         """Start a recorder; see Session. Raises NotRecordable."""

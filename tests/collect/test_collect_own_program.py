@@ -222,7 +222,18 @@ optimizer = torch.optim.SGD([torch.ones(1)], lr=0.1)
 for _ in range(20):
     optimizer.step()
 """
+SIGNALLED = """
+import os, signal, sys
+signal.signal(signal.SIGINT, lambda *_: sys.exit(0))
+def interrupt(frame, event, argument):
+    if event == "call" and frame.f_code.co_name == "prepare_trace":
+        sys.setprofile(None)
+        os.kill(os.getpid(), signal.SIGINT)
+sys.setprofile(interrupt)
+import torch
+"""
 CAUSES = {
+    "a signal ended the program while its recording started": SIGNALLED,
     "no Python process of the program imported torch": "print(1)",
     "the program imported torch, but called no operator of it": "import torch",
     "a process that imported torch was killed": KILLED,
