@@ -18,20 +18,18 @@ from collect.option_checks import make_options
 from schemas.errors import InputError
 from schemas.manifest import Manifest, read_manifest
 
-ANOMALIES = (3_000, 6_000, 10_000)
+ANOMALIES = (20_000, 50_000, 90_000)
 WEEK = f"""
 import resource, sys, time, torch
 torch.set_num_threads(1)
-model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
-x = torch.ones(1, 2)
-for step in range(12_000):
-    optimizer.zero_grad()
-    model(x).sum().backward()
+weight = torch.nn.Parameter(torch.ones(2))
+weight.grad = torch.ones(2)
+optimizer = torch.optim.SGD([weight], lr=0.001)
+for step in range(100_000):
     if any(first <= step < first + 12 for first in {ANOMALIES}):
         time.sleep(0.1)
     optimizer.step()
-    if step in (2_000, 11_999):
+    if step in (4_000, 99_999):
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """
 RANKS = """
