@@ -40,6 +40,24 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = None
     output: Annotated[str, Option("Folder in which to create the run folder.", RECORDING, short="-o")] = "runs"
+    max_events: Annotated[
+        int | None,
+        Option(
+            "Stop recording by torch after about this many events; the program goes on. Default: 100000 without "
+            "steps, 1000000 in steps.",
+            RECORDING,
+            least=1,
+        ),
+    ] = None
+    seconds: Annotated[
+        int,
+        Option(
+            "Stop recording by torch or gpu after this many seconds; the program goes on. Counted again from the first "
+            "module call.",
+            RECORDING,
+            least=1,
+        ),
+    ] = 60
     gpu_samples: Annotated[
         int,
         Option(
@@ -75,23 +93,6 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
             PROGRAM,
         ),
     ] = None
-    max_events: Annotated[
-        int | None,
-        Option(
-            "Stop recording after about this many events; the program goes on. Default: 100000 without steps, 1000000 "
-            "in steps.",
-            PROGRAM,
-            least=1,
-        ),
-    ] = None
-    seconds: Annotated[
-        int,
-        Option(
-            "Stop recording after this many seconds; the program goes on. Counted again from the first module call.",
-            PROGRAM,
-            least=1,
-        ),
-    ] = 60
 
     on_demand: Annotated[
         bool,

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from collect.injected import flight_recorder
-from collect.injected.blocks import FULL
+from collect.injected.blocks import FULL, Block
 from collect.options import RunOptions
 from schemas import isolation
 from schemas.errors import MachineError
@@ -63,8 +63,8 @@ class WorkerRecorder:
         """Write the recording. Called once, after stop()."""
 
     @property
-    def recorders(self) -> dict[str, str]:
-        """The package that recorded each kind of block, with its version."""
+    def recorded(self) -> dict[str, Block]:
+        """The blocks of steps that were recorded, by kind; none if this does not record blocks."""
         return {}
 
 

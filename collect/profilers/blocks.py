@@ -66,9 +66,9 @@ class BlockRecorder(WorkerRecorder):
         self._blocks.end_early(self._done)
 
     @property
-    def recorders(self) -> dict[str, str]:
-        """The package that recorded each kind of block, with its version."""
-        return {block.kind: block.session.recorder for block in self._recorded if block.session}
+    def recorded(self) -> dict[str, Block]:
+        """The blocks that were recorded, by kind."""
+        return {block.kind: block for block in self._recorded}
 
     def _open(self, block: Block, step: int) -> BlockSession:
         return open_session(block.kind, self._settings, step, step < block.first)
@@ -147,7 +147,7 @@ class BlockProfiler(Profiler[Own], ABC):
         """Return a recorder for this process."""
         undisturbed, gpu_steps, steps = self.steps()
         blocks = [b for b in plan(self.options.warmup, undisturbed, gpu_steps, steps) if b.kind != UNDISTURBED]
-        settings = {**self.settings(), "max_events": None, "seconds": None}
+        settings = {**self.settings(), "max_events": self.options.max_events, "seconds": self.options.seconds}
         return BlockRecorder(blocks, settings, self.folders(folder), rank, wait)
 
     def finish(self, folder: Path, log: str) -> None:
@@ -161,10 +161,9 @@ class BlockProfiler(Profiler[Own], ABC):
         o = self.options
         own = {
             "step_function": o.step_function,
-            "max_events": o.max_events,
-            "seconds": o.seconds,
             # The requested steps of the user's program; those that were counted are in Pass.counted_steps.
             "steps": o.profiled_steps(self.name),
             "warmup": o.warmup,
         }
-        return {**(own if o.program else {}), "undisturbed": self.steps()[0]}
+        bounds = {"max_events": o.max_events, "seconds": o.seconds}
+        return {**(own if o.program else {}), **bounds, "undisturbed": self.steps()[0]}

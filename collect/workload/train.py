@@ -71,13 +71,17 @@ def _write_steps(folders: dict[str, Path], timer: StepTimer, recorder: WorkerRec
     for kind, folder in folders.items():
         block = report.block(kind)
         if block is None:
-            if kind not in recorder.recorders:
+            if kind not in recorder.recorded:
                 continue
             block = BlockReport(kind=kind)
             report.blocks.append(block)
         rows = timer.rows(report.rank, kind)
+        recorded = recorder.recorded.get(kind)
+        if recorded and recorded.session:
+            block.recorder, block.ended_after = recorded.session.recorder, recorded.session.ended_after
+            # A bound may have ended the recording before the last step.
+            rows = [row for row in rows if row["step"] < recorded.first + (recorded.counted_steps or 0)]
         undisturbed.step_ns = median_step_ns(rows, undisturbed=True)
-        block.recorder = recorder.recorders.get(kind)
         block.step_ns = median_step_ns(rows, undisturbed=False)
         block.counted_steps = sum(row["warmup"] == "false" for row in rows)
         write_step_metrics(folder / f"rank-{report.rank}.step_metrics.csv", rows)

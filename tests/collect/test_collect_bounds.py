@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from collect_support import NO_GPU, Collect, names, read_trace, wait_for
+from collect_support import CPU, NO_GPU, Collect, names, read_csv, read_trace, wait_for
 
 from collect.injected.bounds import Bounds
 from collect.injected.trace_files import write_recording
@@ -117,6 +117,22 @@ def test_recording_ends_within_a_step(collect: Collect, tmp_path: Path) -> None:
     assert [n for n in ranges if "tep" in n and not n.startswith("Optim")] == ["ProfilerStep#1", "unfinished step 2"]
 
 
+def test_recording_of_a_model_ends_within_its_steps(collect: Collect) -> None:
+    """A step of squeezenet1_1 calls 65 modules: it counts as at least 65 x 6 events, and at most 5 times as many."""
+    ran = collect(*CPU, "--steps", "100", "--undisturbed", "0", "--max-events", "3000")
+    assert ran.code == 0, ran.stderr
+    assert "torch: the recording ended after about 3,000 events (--max-events); the program ran on" in ran.stderr
+    [done] = ran.manifest.passes
+    [rank] = done.ranks
+    assert rank.ended_after == "about 3,000 events (--max-events)" and done.options["max_events"] == 3000
+    assert 0 < (rank.counted_steps or 0) < 100
+    ranges = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "user_annotation")
+    assert sum(name.startswith("ProfilerStep#") for name in ranges) == rank.counted_steps
+    # Only steps that were recorded have times, behind the step of the warm-up.
+    rows = read_csv(ran.folder / "torch/rank-0.step_metrics.csv")
+    assert [row["warmup"] for row in rows] == ["true", *["false"] * (rank.counted_steps or 0)]
+
+
 def test_bounds_without_counting_are_those_of_time() -> None:
     said: list[str] = []
     bounds = Bounds(None, 1, False, lambda: said.append("pause"), None)
@@ -147,6 +163,31 @@ for step in range(16):
         compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]
 print(torch._dynamo.utils.counters["stats"]["unique_graphs"] - compiled)
 """
+
+
+BREAKS = """
+import torch, torch._dynamo
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+    def forward(self, x):
+        x = self.layer(x)
+        torch._dynamo.graph_break()
+        return self.layer(x)
+model = torch.nn.Sequential(Model(), torch.nn.Linear(8, 8))
+torch.compile(model, backend="eager")(torch.ones(2, 8))
+print(*{metrics.co_filename for metrics in torch._dynamo.utils.get_compilation_metrics()})
+"""
+
+
+def test_hooks_of_modules_are_not_compiled(collect: Collect, tmp_path: Path) -> None:
+    """Around the break of a graph, torch.compile compiles each function that is called, so a hook of modules, too."""
+    (program := tmp_path / "program.py").write_text(BREAKS)
+    ran = collect("--", sys.executable, str(program), **NO_GPU)
+    assert ran.code == 0, ran.stderr
+    compiled = ran.stdout.split()
+    assert str(program) in compiled and not [path for path in compiled if "injected" in path]
 
 
 def test_recording_steps_compiles_nothing_anew(collect: Collect, tmp_path: Path) -> None:
