@@ -15,7 +15,7 @@ from analyze.derive.call_paths import number_paths
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, firsts, last_below, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, nullable, text_codes, texts, values_at
-from analyze.derive.replayed_calls import Calls, replays_of
+from analyze.derive.replayed_calls import Calls, replays_and_tree
 from analyze.derive.threads import OpenIntervals
 from schemas.table_declaration import declare_table
 
@@ -70,12 +70,9 @@ class Tree(NamedTuple):
 
 def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str, Tree]]]:
     """Return the names of events, and each tree."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
-    replays = replays_of(tables)
-    recorded, captured = (tables[t].select(_CALLS) for t in ("call_tree", "captured_tree"))
-    call_tree = pa.concat_tables([recorded, captured], promote_options="default") if replays else recorded
+    replays, call_tree, recorded = replays_and_tree(tables, _CALLS)
     (kind,), kinds = text_codes([call_tree.column("kind")])
     (name,), names = text_codes([call_tree.column("name")])
     kind = np.array([_PLACES.index(k) if k in _PLACES else -1 for k in kinds.to_pylist()] + [-1])[kind]
@@ -84,8 +81,8 @@ def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str
     pid, tid, start, dur, parent, depth, self_ns, path = (ints(call_tree, c) for c in _CALLS[2:])
     if replays:
         # Places and paths of captured calls follow those of the recording.
-        is_captured = np.arange(len(parent)) >= recorded.num_rows
-        parent = np.where(is_captured & (parent != NULL), parent + recorded.num_rows, parent)
+        is_captured = np.arange(len(parent)) >= recorded
+        parent = np.where(is_captured & (parent != NULL), parent + recorded, parent)
         path = path + is_captured * (max(int(path[~is_captured].max(initial=-1)), -1) + 1)
 
     def trees() -> Iterator[tuple[str, Tree]]:
@@ -102,7 +99,7 @@ def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str
             none = np.full(tables["gpu_work"].num_rows, -1)
             return Tree(calls, none, none)
         label = calls.kind.astype(np.int64) * (len(names) + 1) + calls.name + 1
-        return Tree(*replays.add(calls, int(np.searchsorted(calls.rows, recorded.num_rows)), label))
+        return Tree(*replays.add(calls, int(np.searchsorted(calls.rows, recorded)), label))
 
     def made(rows: Ints, tree: str) -> Calls:
         end = start[rows] + dur[rows]
@@ -112,7 +109,7 @@ def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str
             up = place[np.where(parent[rows] == NULL, -1, parent[rows])]
             of_tree = (up, depth[rows], self_ns[rows], path[rows])
         else:
-            lane = firsts(rows < recorded.num_rows, pid[rows], tid[rows])
+            lane = firsts(rows < recorded, pid[rows], tid[rows])
             up, last, level = nest(np.cumsum(lane), start[rows], end)
             label = kind[rows] * (len(names) + 1) + name[rows] + 1
             of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label))

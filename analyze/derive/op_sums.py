@@ -16,7 +16,7 @@ from analyze.derive.call_tree import ASYNC, CALL, KINDS, OP, OVERHEAD, PYTHON, R
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest, pairs, self_times
 from analyze.derive.numpy_columns import NULL, Ints, ints, last_if_null, text_codes, texts, values_at
-from analyze.derive.replayed_calls import LAUNCHES_READS, WORK_READS, Replays, replays_of
+from analyze.derive.replayed_calls import LAUNCHES_READS, WORK_READS, Replays, replays_and_tree
 from analyze.derive.threads import OpenIntervals, distinct, find
 from schemas.table_declaration import declare_table
 
@@ -42,14 +42,12 @@ def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
     """Return the rows of op_sums, from the columns READS of a rank's tables."""
     import pyarrow as pa
 
-    replays = replays_of(tables)
-    recorded, captured = tables["call_tree"], tables["captured_tree"]
-    call_tree = pa.concat_tables([recorded, captured], promote_options="default") if replays else recorded
+    replays, call_tree, recorded = replays_and_tree(tables, _EVENTS)
     (code,), kinds = text_codes([call_tree.column("kind")])
     (name,), names = text_codes([call_tree.column("name")])
     kind = np.array([*(KINDS.index(k) for k in kinds.to_pylist()), -1], np.int8)[code]
     events = Events(kind, name, *(ints(call_tree, c) for c in _EVENTS[2:]))
-    all_events, events = events, events.take(np.arange(recorded.num_rows))
+    all_events, events = events, events.take(np.arange(recorded))
     events = events._replace(op_id=_op_ids(events, tables["call_ops"]))
     events = events._replace(tid=_threads(events))
     launched = _launched(events, ints(tables["gpu_work"], "op_id"), ints(tables["gpu_work"], "dur_ns"))

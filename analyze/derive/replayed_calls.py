@@ -6,7 +6,7 @@ work of the replays. They count once for each replay.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -142,6 +142,14 @@ class Replays:
         return beside if len(beside) else np.flatnonzero(inside)
 
 
-def replays_of(tables: Mapping[str, pa.Table]) -> Replays:
-    """Return the replays of a rank, from its tables graph_launches and gpu_work."""
-    return Replays(tables["graph_launches"], tables["gpu_work"])
+def replays_and_tree(tables: Mapping[str, pa.Table], columns: Sequence[str]) -> tuple[Replays, pa.Table, int]:
+    """Return the replays of a rank, columns of its call tree, and how many rows of that are of the recording.
+
+    If there are replays, the captured calls follow those of the recording.
+    """
+    import pyarrow as pa
+
+    replays = Replays(tables["graph_launches"], tables["gpu_work"])
+    recorded, captured = (tables[name].select(columns) for name in ("call_tree", "captured_tree"))
+    both = pa.concat_tables([recorded, captured], promote_options="default") if replays else recorded
+    return replays, both, recorded.num_rows
