@@ -401,7 +401,7 @@ METRIC_TABLES = (
     ),
     declare_table(
         "recompiles",
-        "a guard that failed, so that torch.compile compiled a frame anew, by a TORCH_TRACE log",
+        "a guard that failed, so that torch.compile compiled a frame again, by a TORCH_TRACE log",
         ("compilation", "int64", "", "joins to compilations: what was compiled"),
         ("compile_id", "string", "", "the compilation"),
         ("at_ns", "int64", "ns", "when, by the last phase that began or ended before"),

@@ -133,7 +133,7 @@ def test_advice_says_who_waited_for_which_guard(run: Path) -> None:
     done = run_cli("advise", str(run))
     said = " ".join(done.stdout.split())
     expected = (
-        "in step 1 region 0/1 (train.py:12 forward) was compiled anew on rank 1: "
+        "in step 1 region 0/1 (train.py:12 forward) was compiled again on rank 1: "
         f"{GUARD}; 1 other rank waited 3.0 ms for it"
     )
     assert expected in said

@@ -30,7 +30,7 @@ from analyze.cli.shared_options import (
 def pivot(
     name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
     paths: Paths,
-    rows: Annotated[str, typer.Option("--rows", help="Columns for the rows: those of --by, or of the query.")],
+    rows: Annotated[str, typer.Option("--rows", help="Columns for the rows, of --by or of the query.")],
     value: Annotated[str, typer.Option("--value", help="Column of the query for the cells.")],
     columns: Annotated[str, typer.Option("--columns", help="Columns for the columns: as for --rows.")] = "",
     agg: Annotated[

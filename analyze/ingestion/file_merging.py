@@ -134,7 +134,7 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
             raise
         raise InputError(f"{reading}: cannot be read: {str(e).partition(chr(10))[0]}") from e
     if wrong:
-        raise InputError(f"{target.name}: the merged rows are not those of {sources[0]} and what follows it")
+        raise InputError(f"{target.name}: the merged rows differ from the rows of {sources[0]} and the files after it")
 
 
 def _opened(path: Path, metadata: Any) -> Any:

@@ -136,7 +136,7 @@ class Session(BlockSession):
         if seconds:
             # In compiled code, events are not counted: that takes a hook.
             counted = None if has_compiled() else max_events
-            resume = self._begin_anew if self._whole else None
+            resume = self._begin_again if self._whole else None
             self._bounds = Bounds(counted, seconds, self._stacks, self._on_bound, resume)
 
     def _on_bound(self) -> None:
@@ -158,7 +158,7 @@ class Session(BlockSession):
         if self._stacks:
             sys.setprofile(None)
 
-    def _begin_anew(self) -> None:
+    def _begin_again(self) -> None:
         """Drop what was recorded before the bound, and record again. Called at the first call of a module."""
         if self._thread in (None, threading.get_ident()):
             self.profile.stop()

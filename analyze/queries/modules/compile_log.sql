@@ -15,7 +15,7 @@ CREATE MACRO own_frames(stack) AS list_transform(
 
 -- @view compile_attempts  a row is one of `compilations`.
 -- @column * of compilations
--- @column turn index              How often its id was there before: torch.compiler.reset() begins anew.
+-- @column turn index              How often its id was there before: torch.compiler.reset() starts the ids again.
 -- @column where text              The program's line that called the frame; of its own frame, the frame itself.
 -- @column end_ns ns               End; NULL if its duration is not known.
 CREATE VIEW compile_attempts AS
@@ -90,7 +90,7 @@ CREATE VIEW recompile_notes AS
 SELECT
     a.run_id, arg_max(
         concat(
-            '; ', 'in step ' || s.step || ' ', 'region ', a.compile_id, ' (', a."where", ') was compiled anew on rank ',
+            '; ', 'in step ' || s.step || ' ', 'region ', a.compile_id, ' (', a."where", ') was compiled again on rank ',
             a.rank, ': ', g.guard,
             printf('; %d %s %.1f ms for it', w.waiting_ranks,
                 CASE w.waiting_ranks WHEN 1 THEN 'other rank waited' ELSE 'other ranks waited' END, w.waited_ns / 1e6)

@@ -27,7 +27,7 @@
 -- @column graph_ops count         Operators in the graph.
 -- @column graph_breaks count      Graph breaks of this attempt.
 -- @column waited_ns ns            How long other ranks waited for this one meanwhile, mean of them; NULL if none did.
--- @column why text                Why it was compiled anew, restarted, or failed.
+-- @column why text                Why it was compiled again, restarted, or failed.
 -- @main rank, compile_id, pass, outcome, where, step, dur_ns, dynamo_ns, inductor_ns, triton_ns, fx_cache, why
 -- @order run_id, rank, compilation
 -- @use compile_log, run_zeros

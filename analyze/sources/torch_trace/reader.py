@@ -118,7 +118,7 @@ class _Log:
         compile_id, attempt = _compile_id(record.data), whole(record.data.get("attempt"), LARGEST_INT32) or 0
         before = self._open.get((compile_id, attempt))
         if fresh and attempt == 0 and before and ("outcome" in before or "function" in before):
-            # After torch.compiler.reset(), ids begin anew.
+            # After torch.compiler.reset(), ids begin at 0 again.
             for key in [key for key in self._open if key[0] == compile_id]:
                 self._write(key)
         row = self._open.get((compile_id, attempt))
