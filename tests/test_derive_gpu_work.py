@@ -13,6 +13,7 @@ import pytest
 from support import recorded_tables, with_derived
 
 from analyze.derive import gpu_work as derive
+from analyze.derive.call_ops import call_ops
 from analyze.derive.threads import OpenIntervals, outermost
 
 Row = dict[str, Any]
@@ -159,7 +160,7 @@ def test_external_ids_that_are_correlation_ids() -> None:
 def test_correlation_ids_used_as_external_ids_are_detected(op_ids: list[int | None], calls: bool, old: bool) -> None:
     kernels = [kernel("k", correlation, op_id) for correlation, op_id in enumerate(op_ids, 2)]
     given = recorded_tables(kernels=kernels, cpu_ops=OPS, cuda_calls=[call(2, 50, op_id=2)] if calls else [])
-    found = derive.call_ops(given).to_pylist()
+    found = call_ops(given).to_pylist()
     ops = {2: 11} if calls else {}
     expected = [{"correlation_id": i, "op_id": ops.get(i)} for i in range(2, 2 + len(op_ids))]
     assert found == (expected if old else [])

@@ -109,7 +109,7 @@ def _trees(tables: Mapping[str, pa.Table]) -> tuple[pa.Array, Iterator[tuple[str
             up = place[np.where(parent[rows] == NULL, -1, parent[rows])]
             of_tree = (up, depth[rows], self_ns[rows], path[rows])
         else:
-            lane = firsts(rows < recorded, pid[rows], tid[rows])
+            lane = firsts((rows < recorded).astype(np.int64), pid[rows], tid[rows])
             up, last, level = nest(np.cumsum(lane), start[rows], end)
             label = kind[rows] * (len(names) + 1) + name[rows] + 1
             of_tree = (up, level, self_times(up, last, start[rows], end), number_paths(up, level, label))

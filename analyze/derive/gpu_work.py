@@ -8,17 +8,17 @@ correlation id, by External id, or by thread and time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from analyze.derive import forward_operators
-from analyze.derive.event_names import RANGES, are_async, without_step_numbers
+from analyze.derive import forward_operators, launching_events
 from analyze.derive.forward_operators import ForwardOperators
 from analyze.derive.graph_replays import Replayed, captures_added, is_graph_launch, replayed
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
+from analyze.derive.launch_calls import Calls, launch_calls
+from analyze.derive.launching_events import MISSING, NO_EVENTS, read_events, together
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts, values_at
 from analyze.derive.phases import PhaseAt, phase_calls
 from analyze.derive.sized_calls import calls_at
@@ -33,82 +33,26 @@ KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
 
 _WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
-_EVENT = ("tid", "name", "start_ns", "dur_ns", "op_id")
+_OPERATOR = tuple(dict.fromkeys((*launching_events.COLUMNS, *forward_operators.READS)))
 READS = {
     "kernels": (*_WORK, "name"),
     "memcpys": (*_WORK, "kind", "src_memory", "dst_memory"),
     "memsets": (*_WORK, "dst_memory"),
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
-    "cpu_ops": (*_EVENT, *(c for c in forward_operators.READS if c not in _EVENT)),
-    "ranges": ("origin", *_EVENT),
+    "cpu_ops": _OPERATOR,
+    "ranges": ("origin", *launching_events.COLUMNS),
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
     "sized_calls": ("call", "tid", "start_ns", "dur_ns", "counts_flops", "counts_bytes"),
-    "captured_ops": (*_EVENT, *(c for c in forward_operators.READS if c not in _EVENT)),
-    "captured_ranges": ("origin", *_EVENT),
+    "captured_ops": _OPERATOR,
+    "captured_ranges": ("origin", *launching_events.COLUMNS),
     "graph_launches": ("graph", "kind", "name", "tid", "start_ns"),
     "twins": ("device", "full_stream", "full_start_ns", "full_correlation_id"),
     "full.gpu_work": FULL_WORK_READS,
 }
 """Columns that gpu_work is computed from."""
-CALL_OPS_READS = {
-    **{table: ("correlation_id", "op_id") for table in KINDS.values()},
-    "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id", "op_id"),
-    "cpu_ops": _EVENT,
-    "ranges": READS["ranges"],
-}
-"""Columns that call_ops is computed from."""
-
 ROWS = 1 << 20
 """Rows of a batch."""
-
-LEAST_ROWS = 16
-"""GPU work that must have its correlation id for External id before that says something of a file without calls: a few
-may be equal by chance."""
-
-
-EVENTS = 1 << 22
-"""Operators that are looked at together."""
-
-
-class Calls(NamedTuple):
-    """CUDA calls that launch work, in ascending order of their correlation ids."""
-
-    id: Ints
-    tid: Ints
-    """NULL is a thread of its own."""
-    start: Ints
-    dur: Ints
-    name: npt.NDArray[np.int32]
-    """Number of the name."""
-
-
-class Events(NamedTuple):
-    """Operators and ranges."""
-
-    op_id: Ints
-    tid: Ints
-    """NULL is a thread of its own."""
-    start: Ints
-    end: Ints
-    name: npt.NDArray[np.int32]
-    """Number of the name."""
-    is_op: Mask
-
-    def take(self, rows: Ints | Mask) -> Events:
-        """Return these rows."""
-        op_id, tid, start, end, name, is_op = self
-        return Events(op_id[rows], tid[rows], start[rows], end[rows], name[rows], is_op[rows])
-
-
-def _events(rows: int) -> Events:
-    """Return this many rows of NULLs."""
-    ids = np.full(rows, NULL)
-    return Events(ids, ids, ids, ids, np.full(rows, -1, np.int32), np.ones(rows, bool))
-
-
-_NO_EVENTS, _MISSING = _events(0), _events(1)
-"""A last row, which the place -1 finds."""
 
 
 def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -264,69 +208,6 @@ def memset_name(dst: str | None) -> str:
     return "Memset" if dst is None else f"Memset ({dst})"
 
 
-def launch_calls(cuda_calls: pa.Table, wanted: Ints) -> tuple[Calls, pa.Array]:
-    """Return the launch call of each wanted correlation id (ascending) and the names of calls.
-
-    The runtime's call, where a driver call inside it has its id. An id that several processes used, or several
-    different calls of one API, has no launch call. A call that the file has several times is one; its longest length
-    counts.
-    """
-    (api,), apis = text_codes([cuda_calls.column("api")])
-    (name,), names = text_codes([cuda_calls.column("name")])
-    kinds = np.array([{"runtime": 0, "driver": 1}.get(text, 2) for text in apis.to_pylist()] + [2])[api]
-    correlation = ints(cuda_calls, "correlation_id")
-    rows = np.flatnonzero((kinds < 2) & (correlation > 0))
-    rows = rows[find(wanted, correlation[rows]) >= 0]
-    rows = rows[np.argsort(correlation[rows] * 2 + kinds[rows], kind="stable")]
-    ids, kind = correlation[rows], kinds[rows]
-    pid, tid, start, dur = (ints(cuda_calls, c)[rows] for c in ("pid", "tid", "start_ns", "dur_ns"))
-    called = name[rows]
-    begins = np.flatnonzero(firsts(ids))
-    counts = np.diff(begins, append=len(ids))
-    own = np.repeat(begins, counts)  # the first row of each row's id
-    of_api = kind == kind[own]
-    differs = of_api & ((start != start[own]) | (tid != tid[own]) | (called != called[own]))
-    if len(begins):
-        last_pid = np.maximum.reduceat(pid, begins)
-        first_pid = np.minimum.reduceat(np.where(pid == NULL, np.repeat(last_pid, counts), pid), begins)
-        clear = ~np.logical_or.reduceat(differs, begins) & (first_pid == last_pid)
-        longest = np.maximum.reduceat(np.where(of_api, dur, NULL), begins)
-        begins, dur = begins[clear], longest[clear]
-    return Calls(ids[begins], tid[begins], start[begins], dur, called[begins]), names
-
-
-def call_ops(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """Return the rows of call_ops, from the columns CALL_OPS_READS of a rank's tables."""
-    import pyarrow as pa
-
-    calls = tables["cuda_calls"]
-    (api,), apis = text_codes([calls.column("api")])
-    is_call = np.array([text != "sync" for text in apis.to_pylist()] + [False])[api]
-    ids = [ints(calls, "correlation_id")[is_call], *(ints(tables[t], "correlation_id") for t in KINDS.values())]
-    op_ids = [ints(calls, "op_id")[is_call], *(ints(tables[t], "op_id") for t in KINDS.values())]
-    if not _are_correlation_ids(ids, op_ids):
-        return pa.table({"correlation_id": pa.array([], pa.int64()), "op_id": pa.array([], pa.int64())})
-    wanted = distinct(np.concatenate(ids))
-    wanted = wanted[wanted != NULL]
-    launching = launch_calls(calls, wanted)[0]
-    events = _together([_NO_EVENTS, *(part.take(part.op_id > 0) for part in read_events(tables)[0])])
-    events = events.take(np.argsort(events.op_id, kind="stable"))
-    inside = OpenIntervals(events.tid, events.start, events.end).at(launching.tid, launching.start)
-    found = values_at(events.op_id, values_at(inside, find(launching.id, wanted), -1))
-    return pa.table({"correlation_id": wanted, "op_id": nullable(found)})
-
-
-def _are_correlation_ids(ids: list[Ints], op_ids: list[Ints]) -> bool:
-    """Return whether all External ids, of calls (first) and of GPU work, are correlation ids.
-
-    Kineto wrote those until February 2024 (torch 1.12 to 2.2). They name another operator or none.
-    """
-    given = [(op > 0) & (own != NULL) for own, op in zip(ids, op_ids, strict=True)]
-    if any((own[rows] != op[rows]).any() for own, op, rows in zip(ids, op_ids, given, strict=True)):
-        return False
-    return bool(given[0].any()) or sum(map(np.count_nonzero, given)) >= LEAST_ROWS
-
-
 class _Operators:
     """The operators and ranges of a rank, to look up what launched GPU work."""
 
@@ -334,23 +215,23 @@ class _Operators:
         """`op_ids`: External ids of GPU work. `threads`: those that launched work without one. Both ascend."""
         parts, self._names = read_events(tables)
         self._forward = ForwardOperators(tables["cpu_ops"])
-        linked, open_, outer = [_NO_EVENTS], [_NO_EVENTS], [_NO_EVENTS]
+        linked, open_, outer = [NO_EVENTS], [NO_EVENTS], [NO_EVENTS]
         for events in parts:
             linked.append(events.take((events.op_id > 0) & (find(op_ids, events.op_id) >= 0)))
             if len(threads):
                 open_.append(events.take(find(threads, events.tid) >= 0))
             if events.is_op.any():
                 outer.append(events.take(outermost(events.tid, events.start, events.end)))
-        by_id, ops = _together(linked), _together(outer)
+        by_id, ops = together(linked), together(outer)
         ops = ops.take(outermost(ops.tid, ops.start, ops.end))
-        self._outer = _together([ops, _MISSING])
+        self._outer = together([ops, MISSING])
         self._outer_at = OpenIntervals(ops.tid, ops.start, ops.end).at
         by_id = by_id.take(np.argsort(by_id.op_id, kind="stable"))
         if not firsts(by_id.op_id).all():
             by_id = by_id.take(np.lexsort((-by_id.end, by_id.start, by_id.op_id)))
-        unnumbered = _together(open_)
+        unnumbered = together(open_)
         self._open_at = OpenIntervals(unnumbered.tid, unnumbered.start, unnumbered.end).at
-        self._events = _together([by_id, unnumbered, _MISSING])
+        self._events = together([by_id, unnumbered, MISSING])
         self._open_from = len(by_id.op_id)
         # The last row of each External id, and of the ids that several threads have that of each thread.
         begins = np.flatnonzero(firsts(by_id.op_id))
@@ -404,41 +285,6 @@ class _Operators:
         thread = find(threads, tid)
         place = find(keys, np.where(thread >= 0, find(numbers, op_id) * len(threads) + thread, -1))
         return np.where(call_start != NULL, values_at(self._by_thread, place, missing=-1), -1)
-
-
-def read_events(tables: Mapping[str, pa.Table]) -> tuple[Iterator[Events], pa.Array]:
-    """Yield the operators and then the ranges of a rank that have a length, in parts, and return the names.
-
-    Ranges are those of PyTorch; that of an asynchronous collective ends on another thread and is left out.
-    """
-    ops, ranges = tables["cpu_ops"], tables["ranges"]
-    (origin,), origins = text_codes([ranges.column("origin")])
-    rows = np.flatnonzero(np.array([text in RANGES for text in origins.to_pylist()] + [False])[origin])
-    ranges = ranges if len(rows) == ranges.num_rows else ranges.take(rows)
-    codes, names = text_codes([ops.column("name"), ranges.column("name")])
-    is_async = are_async(names)
-    if is_async[codes[1]].any():
-        rows = np.flatnonzero(~is_async[codes[1]])
-        ranges, codes[1] = ranges.take(rows), codes[1][rows]
-    renamed = without_step_numbers(names).dictionary_encode()
-    numbers = np.append(renamed.indices.to_numpy(), -1)
-
-    def parts() -> Iterator[Events]:
-        for table, of_table, is_op in ((ops, codes[0], True), (ranges, codes[1], False)):
-            for first in range(0, table.num_rows, EVENTS):
-                rows = table.slice(first, EVENTS)
-                start, dur = ints(rows, "start_ns"), ints(rows, "dur_ns")
-                name = numbers[of_table[first : first + EVENTS]]
-                found = Events(
-                    ints(rows, "op_id"), ints(rows, "tid"), start, start + dur, name, np.full(len(start), is_op)
-                )
-                yield found if (dur != NULL).all() else found.take(dur != NULL)
-
-    return parts(), renamed.dictionary
-
-
-def _together(parts: list[Events]) -> Events:
-    return Events(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
 _TABLE = declare_table(
@@ -518,22 +364,6 @@ _TABLE = declare_table(
 )
 
 DERIVED = (
-    Derived(
-        declare_table(
-            "call_ops",
-            "a correlation id of a rank whose External ids are correlation ids (torch 1.12 to 2.2)",
-            ("correlation_id", "int64", "", "of a CUDA call or GPU work"),
-            (
-                "op_id",
-                "int64",
-                "",
-                "External id of the innermost operator or range on the thread when the call begins; NULL without one",
-            ),
-        ),
-        version=1,
-        reads=CALL_OPS_READS,
-        compute=call_ops,
-    ),
     Derived(
         _TABLE,
         version=7,
