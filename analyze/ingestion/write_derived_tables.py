@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def derived_version() -> str:
     """Return a digest of the versions of all derived tables and of the rules that they follow."""
     roles = [(rule.role, rule.waits_for, rule.matches) for rule in api_roles.rules()]
-    versions = repr([(one.name, one.version) for one in DERIVED]) + kernel_names.rules_digest() + repr(roles)
+    versions = repr(sorted((one.name, one.version) for one in DERIVED)) + kernel_names.rules_digest() + repr(roles)
     return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
 
 
