@@ -147,6 +147,9 @@ def test_sample_adds_up_to_what_torch_counted() -> None:
     (row,) = ask(sample, "memory-oom")
     assert (row["requested_bytes"], row["held_bytes"], row["cause"]) == (step, current, "too large")
     assert row["where"] == "out_of_memory.py:15 <module>"
+    [said] = [r["value"] for r in ask(sample, "health") if r["fact"] == "out of GPU memory"]
+    owned_pct = 100 * (current // step * step) / current
+    assert said == f"GPU 0: {owned_pct:.1f} % of the {current / MIB:.1f} MiB held are of out_of_memory.py:15 <module>"
 
 
 def test_operators_of_a_failed_program_are_those_of_its_full_block() -> None:

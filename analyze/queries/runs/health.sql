@@ -12,7 +12,8 @@
 -- corrected clocks. Doubtful work is a warning: more than 1 s before the first step, more than 1 us before its launch
 -- call, or a CUDA graph that starts more than 100 ms after its call though the GPU is idle. Work that cannot have run
 -- as the file says is removed at ingest, and reported under `reading`. A GPU-only block is checked against its full
--- block: its twins (table `twins`), how long kernels take, and the mean step of both and of the undisturbed steps.
+-- block: its twins (table `twins`), how long kernels take, and the mean step of both and of the undisturbed steps. From
+-- a memory snapshot: who held most of a GPU's memory when it last ran out.
 -- @param per run|rank = run       For checks of ranks: show the worst rank, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for checks of the run.
@@ -21,7 +22,7 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals,
+-- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals,
 --     launches, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
@@ -327,6 +328,24 @@ block_times AS (
         ON f.workload_id = g.workload_id AND f.rank = g.rank
     WHERE g.profiler = 'gpu'
 ),
+held_when_full AS (
+    SELECT r.run_id, r.rank, r.device, r.frame, sum(r.bytes) AS bytes
+    FROM allocator_requests r JOIN allocator_moments m USING (run_id, rank, device)
+    WHERE m.moment = 'oom' AND r.event <= m.at_event AND coalesce(r.freed_event > m.at_event, true)
+    GROUP BY r.run_id, r.rank, r.device, r.frame
+),
+-- Of each rank the device that held most, with the line of the program that held most of it.
+exhausted AS (
+    SELECT run_id, rank, device, held_bytes, frame, pct(owned_bytes, held_bytes) AS owned_pct
+    FROM (
+        SELECT
+            run_id, rank, device, sum(bytes) AS held_bytes, max(bytes) AS owned_bytes,
+            arg_min(frame, (-bytes, frame)) AS frame
+        FROM held_when_full
+        GROUP BY run_id, rank, device
+    )
+    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device) = 1
+),
 of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
@@ -608,6 +627,12 @@ of_ranks AS (
         END,
         CASE WHEN processes > 0 OR bytes > 100000000 THEN 'other work on the GPU may have made kernels slower' END
     FROM ranks JOIN other_users USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 22, 'out of GPU memory', held_bytes, 'warning',
+        printf('GPU %d: %.1f %% of the %.1f MiB held are of %s', device, owned_pct, held_bytes / 1048576, frame),
+        'the program failed or tried again: memory-oom says what would have helped, memory-live at=oom who held it'
+    FROM ranks JOIN exhausted USING (run_id, rank)
 ),
 checks AS (
     SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, impact, turn FROM of_runs
