@@ -281,6 +281,16 @@ sql = "SELECT kernels, kernels > 2 AS holds FROM counts UNION ALL SELECT 0, true
 text = "Winograd is used."
 source = "p. 1"
 sql = "SELECT max(winograd_ns) > 0 AS holds, max(winograd_ns) AS winograd_ns FROM convolutions"
+
+[[measure]]
+name = "All <b>"
+part = "counts"
+sql = "SELECT total_ns, 'of ' || kernels || ' kernels' AS detail FROM counts"
+
+[[measure]]
+name = "No figure"
+part = "convolutions"
+sql = "SELECT max(winograd_ns) AS winograd_ns FROM convolutions"
 """
 
 
@@ -317,6 +327,8 @@ def test_user_study(tmp_path: Path, recording: Path) -> None:
     body = re.sub(r"<script.*?</script>", " ", page.split("<body>")[1], flags=re.DOTALL)
     text = re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", " ", body)))
     assert "Printed: Table <1>" in text and "Not recorded." not in text and "Not recorded; needs convolutions" in text
+    # 4 and 1 us; a figure without a value is left out.
+    assert "All <b> 5 µs of 2 kernels claims of the study 4" in text and "No figure" not in text
     assert "A picture" in text and "analyze sql 'SELECT count(*)" in text
     assert "-p group=family --by run_id" in text
     # The two ways of naming it, and --where.
@@ -372,6 +384,9 @@ BAD = {
     "no table": (changed("FROM counts", "FROM count"), "claim[2].sql: there is no table 'count'"),
     "no verdict": (changed("AS holds, max", "AS hold, max"), "claim[0].sql: a column `holds` must say"),
     "no boolean": (changed("kernels > 2 AS holds", "kernels AS holds"), "claim[2].sql: "),
+    "no part": (changed('part = "counts"', 'part = "count"'), "measure[0].part: no part has the id 'count'"),
+    "another column": (changed("' kernels' AS detail FROM", "'' AS more FROM"), "measure[0].sql: expected one row"),
+    "a text": (changed("SELECT total_ns, 'of", "SELECT 'a' AS n, 'of"), "measure[0].sql: n: 'a' is not a number"),
     "a setting": (changed("max(total_ns) AS", "getenv('HOME') AS"), "claim[0].sql: the function 'getenv'"),
 }  # fmt: skip
 

@@ -47,6 +47,7 @@ MEANINGS = {
     "added": "#d6493f", "removed": "#2f9e58", "slower": "#d6493f", "faster": "#2f9e58", "same": "#8d949e",
     "mean call": "#9462d3", "mean queue delay": "#c9761a",
     "peak allocated": "#2f7fd1", "peak reserved": "#8d949e",
+    "holds": "#2f9e58", "does not hold": "#d6493f", "holds in part": "#c9761a", "cannot be checked here": "#8d949e",
 }  # fmt: skip
 """Colour of other series that several figures have."""
 

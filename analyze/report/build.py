@@ -171,8 +171,8 @@ class Report:
         rows = self._run_rows()
         columns = {c for r in rows for c in r}
         counters = sum(r["profiler"] == "ncu" for r in rows)
-        timed = f"{len(rows) - counters:,}" + (f", and {counters:,} of counters" if counters else "")
-        facts = [("runs", timed if counters < len(rows) else f"{len(rows):,}")] if self.several else []
+        both = f"{len(rows) - counters:,} timed, {counters:,} with counters"
+        facts = [("runs", both if 0 < counters < len(rows) else f"{len(rows):,}")] if self.several else []
 
         def said(name: str) -> str:
             """Return the values of a column as text."""

@@ -163,6 +163,15 @@ class Page:
         drawn = (p for s in self.sections for part in s.parts for p in part.shown if p.figure)
         return next((p.config for p in drawn), {})
 
+    @property
+    def anchors(self) -> dict[str, str]:
+        """Return the anchor of the first part of each query."""
+        found: dict[str, str] = {}
+        for s in self.sections:
+            for number, part in enumerate(s.parts, 1):
+                found.setdefault(part.query, part.id or f"{s.id}-{number}")
+        return found
+
 
 def command_line(
     verb: str,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -25,11 +26,12 @@ from analyze.query.sql_checks import check_select, sentence
 from analyze.render.units import finite
 from analyze.report import study_files
 from analyze.report.build import Report, draw, filter_rows
-from analyze.report.first_screen import quality
+from analyze.report.first_screen import quality, tiles
 from analyze.report.html_table import table
 from analyze.report.output_files import check_page
 from analyze.report.page import Claim, Page, Part, Section, command_line, render
 from analyze.store.store import Store
+from analyze.summary import Measure
 
 HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cannot be checked here"
 VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
@@ -77,9 +79,11 @@ class StudyReport(Report):
                 sections[section.id].parts.append(part)
         claims = [self._claim(f"claim[{i}]", claim) for i, claim in enumerate(self.study.claim)]
         self.progress(len(self.study.parts), len(self.study.parts), "")
+        measures = [self._measure(f"measure[{i}]", measure) for i, measure in enumerate(self.study.measure)]
+        strip = tiles([*filter(None, measures), *_counts(claims)], lambda part: f"#{part}")
         return Page(
             self.study.title, self.facts(), quality(self.checks()), [], "", [s for s in sections.values() if s.parts],
-            lacking, [], self.page_command(("study", self.name)), self.several, about=self.study.about,
+            lacking, [], self.page_command(("study", self.name)), self.several, strip, about=self.study.about,
             study=list(self.study.study.items()), claims=claims, claimed=claimed(claims),
         )  # fmt: skip
 
@@ -172,16 +176,33 @@ class StudyReport(Report):
             shown.open = shown.figure is None
         return shown
 
+    def _sql(self, sql: str, what: str) -> tuple[list[str], list[str], list[tuple[Any, ...]]]:
+        """Return names, types and rows of SQL over the parts."""
+        statement = check_select(self.tables, sql, what)
+        try:
+            result = self.tables.sql(statement)
+            types = [str(t) for t in result.types]
+            return list(result.columns), types, [tuple(map(finite, row)) for row in result.fetchall()]
+        except duckdb.Error as e:
+            raise InputError(f"{what}: {sentence(e)}") from e
+
+    def _measure(self, at: str, declared: study_files.StudyMeasure) -> Measure | None:
+        """Return a main figure; None if it was not recorded."""
+        what = f"{self.file}: {at}.sql"
+        names, types, rows = self._sql(declared.sql, what)
+        if len(rows) > 1 or names[1:] not in ([], ["detail"]):
+            raise InputError(f"{what}: expected one row with a value and, optionally, a column `detail`")
+        value, detail = (*rows[0], "")[:2] if rows else (None, "")
+        if value is None:
+            return None
+        if isinstance(value, bool | str) or not isinstance(value, int | float):
+            raise InputError(f"{what}: {names[0]}: {value!r} is not a number")
+        return Measure(declared.name, value, guess_unit(names[0], types[0]), str(detail or ""), declared.part)
+
     def _claim(self, at: str, claim: study_files.StudyClaim) -> Claim:
         """Return a claim with its verdict."""
         what = f"{self.file}: {at}.sql"
-        statement = check_select(self.tables, claim.sql, what)
-        try:
-            result = self.tables.sql(statement)
-            names, types = result.columns, [str(t) for t in result.types]
-            rows = [tuple(map(finite, row)) for row in result.fetchall()]
-        except duckdb.Error as e:
-            raise InputError(f"{what}: {sentence(e)}") from e
+        names, types, rows = self._sql(claim.sql, what)
         at_holds = names.index("holds") if "holds" in names else 0
         cases: list[bool | None] = [row[at_holds] for row in rows]
         if "holds" not in names or not all(isinstance(c, bool | None) for c in cases):
@@ -205,11 +226,21 @@ class StudyReport(Report):
 
 def claimed(claims: Sequence[Claim]) -> str:
     """Return a sentence with the number of claims per verdict; empty without claims."""
-    if not claims:
-        return ""
+    return f"Of {len(claims)} claims of the study, {_by_verdict(claims)}." if claims else ""
+
+
+def _by_verdict(claims: Sequence[Claim]) -> str:
     counts = {v: sum(c.verdict == v for c in claims) for v in VERDICTS}
-    words = ", ".join(f"{n} {v if n == 1 else _MANY[v]}" for v, n in counts.items() if n)
-    return f"Of {len(claims)} claims of the study, {words}."
+    return ", ".join(f"{n} {v if n == 1 else _MANY[v]}" for v, n in counts.items() if n)
+
+
+def _counts(claims: Sequence[Claim]) -> list[Measure]:
+    """Return the figure that says how many claims hold; none without claims."""
+    if not claims:
+        return []
+    shares = ((v, 100 * sum(c.verdict == v for c in claims) / len(claims)) for v in VERDICTS)
+    known = tuple((v, share) for v, share in shares if share)
+    return [Measure("claims of the study", len(claims), "count", _by_verdict(claims), "claims", known)]
 
 
 def write_study(

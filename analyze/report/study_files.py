@@ -100,6 +100,15 @@ class StudyClaim(_Table):
     note: str = ""
 
 
+class StudyMeasure(_Table):
+    """A main figure of the study: the first column of the one row of its SQL over the parts."""
+
+    name: Text
+    part: Name
+    """The part that it is from."""
+    sql: Text
+
+
 class Study(_Table):
     """The content of `report.toml`."""
 
@@ -108,6 +117,7 @@ class Study(_Table):
     section: list[StudySection]
     study: dict[str, Text] = {}
     """Facts about the original study."""
+    measure: list[StudyMeasure] = []
     claim: list[StudyClaim] = []
 
     @property
@@ -175,6 +185,10 @@ def load(path: Path) -> Study:
             _check(part)
         except InputError as e:
             raise InputError(f"{path}: {at}.{e}") from e
+    ids = {part.id for _, _, part in study.parts}
+    for i, measure in enumerate(study.measure):
+        if measure.part not in ids:
+            raise InputError(f"{path}: measure[{i}].part: no part has the id {measure.part!r}")
     return study
 
 

@@ -1,0 +1,86 @@
+"""The first screen of each kind of page at 1280 x 900: figures, findings and timeline without scrolling.
+
+`TRACEQUARRY_ALL_SAMPLES=1` opens the reports of all samples.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import ROOT, SAMPLES
+from test_report import Opened, Pages, browser, needs_browser, pages, serious
+from test_serve import Opened as Served
+from test_serve import serving
+
+assert browser and pages  # fixtures
+
+HEIGHT = 900
+TIMED = (".strip", ".findings", "#timeline canvas")
+FIRST = {
+    "resnet18-1gpu": TIMED,
+    "generate": TIMED,
+    "matmuls": (".strip", ".findings", "#flops h3"),
+    "hang-missing": (".strip", "article[data-query=hang] table"),
+}
+"""What the first screen has, from top to bottom: of training, of inference, of counters, of a hang."""
+ALL = {p.name: () for p in SAMPLES.iterdir() if p.is_dir()} if os.environ.get("TRACEQUARRY_ALL_SAMPLES") else {}
+STUDIES = sorted((ROOT / "docs" / "studies").glob("*/report.html"))
+LEAST = 150
+"""Pixels of the last of them that are seen."""
+
+
+def check_first_screen(page: Any, parts: tuple[str, ...]) -> None:
+    """All parts but the last end on the first screen, in this order; the last one begins there."""
+    boxes = [page.locator(part).first.bounding_box() for part in parts]
+    ends = [box["y"] + box["height"] for box in boxes]
+    assert ends == sorted(ends) and ends[-2] <= HEIGHT, dict(zip(parts, ends, strict=True))
+    assert boxes[-1]["y"] + min(boxes[-1]["height"], LEAST) <= HEIGHT, (parts[-1], boxes[-1])
+
+
+@needs_browser
+@pytest.mark.parametrize("sample", ALL | FIRST)
+def test_first_screen_of_a_report(browser: Any, pages: Pages, sample: str) -> None:
+    opened = Opened(browser, pages(sample), width=1280)
+    opened.page.evaluate("scrollTo(0, 0)")
+    check_first_screen(opened.page, FIRST.get(sample) or (".strip", "h2"))
+    assert serious(opened.page) == []
+    opened.close()
+
+
+@needs_browser
+@pytest.mark.parametrize("study", STUDIES, ids=lambda p: p.parent.name)
+def test_first_screen_of_a_study(browser: Any, study: Path) -> None:
+    opened = Opened(browser, study, width=1280)
+    opened.page.evaluate("scrollTo(0, 0)")
+    check_first_screen(opened.page, (".strip", ".verdicts"))
+    # A figure leads to its part of the page.
+    target = opened.page.locator(".strip a").first.get_attribute("href")
+    assert opened.page.locator(target).count() == 1
+    opened.close()
+
+
+@needs_browser
+def test_first_screen_of_serve(browser: Any) -> None:
+    with serving(SAMPLES / "resnet18-1gpu") as server:
+        opened = Served(browser, server, "", width=1280)
+        opened.page.locator("#timeline canvas").wait_for()
+        opened.page.locator(".findings").first.wait_for()
+        check_first_screen(opened.page, TIMED)
+        opened.close("first-screen")
+
+
+@needs_browser
+def test_findings_of_counters_lead_to_their_kernels(browser: Any, pages: Pages) -> None:
+    """A finding without a time has no moment in a timeline: its link leads to the roofline of the page."""
+    opened = Opened(browser, pages("matmuls"), width=1280)
+    finding = opened.page.locator(".findings > li").first
+    finding.locator("summary").first.click()
+    finding.get_by_role("link", name="roofline").click()
+    box = opened.page.locator("article[data-query=roofline]").bounding_box()
+    assert 0 <= box["y"] < HEIGHT
+    # The launch whose kernel could gain most (test_advice_of_workloads.py).
+    assert finding.locator(".place").text_content().startswith("rank 0, GPU 0, launch ")
+    opened.close()
