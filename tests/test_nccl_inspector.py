@@ -125,6 +125,14 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
         assert said in run["warnings"], run["warnings"]
 
 
+@pytest.mark.parametrize("damage", [{"coll_exec_time_us": 1 << 62}, {"coll_msg_size_bytes": -1}, {"coll_sn": "1"}])
+def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
+    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.2", [_reduce(1, 10), _reduce(2, 10, **damage)]))
+    assert [r["total_ns"] for r in ask(path, "nccl-log")] == [10_000]
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert run["warnings"] == "a.log: line 3 is left out: a value is missing or cannot be"
+
+
 def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
     begin = _dump(_header(0), "v4.3", [])
     begin[0]["header"] = {"id": "<b>"}

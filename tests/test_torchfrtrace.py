@@ -1,6 +1,6 @@
 """Which collectives of ranks match: `hang` against torch's own analysis of flight recorder dumps (torchfrtrace).
 
-The cases are those of test/distributed/flight_recorder/test_fr_analysis.py in PyTorch's repository.
+The cases are from test/distributed/flight_recorder/test_fr_analysis.py in PyTorch's repository.
 """
 
 from __future__ import annotations

@@ -33,6 +33,10 @@ SOURCES = (
 )
 _BATCH_ROWS = 20_000
 _HINT_LINES = 2_000
+_MOST_BYTES = 1 << 50
+_MOST_US = 1 << 40
+"""Limits of a size and of a duration (12 days). Sums of 2^13 such values fit into int64."""
+
 _KINDS = {"coll_perf": "coll", "p2p_perf": "p2p"}
 _UNREAD = ("proxy_trace",)
 _UNNAMED = "unknown"
@@ -44,7 +48,7 @@ def read_rank_hint(path: Path) -> RankHint:
     """Return the rank in the largest communicator, and its size. Raises InputError."""
     largest: tuple[int, int] | None = None
     with path.open(encoding="utf-8", errors="replace", newline="") as file:
-        for _, line in zip(range(_HINT_LINES), file, strict=False):
+        for _, (_, line) in zip(range(_HINT_LINES), numbered_lines(file), strict=False):
             header = (_object(line) or {}).get("header")
             if isinstance(header, dict):
                 size, rank = (whole(header.get(key), LARGEST_INT32) for key in ("n_ranks", "rank"))
@@ -166,8 +170,8 @@ def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any] | None) -
         "comm_size": whole(header.get("n_ranks"), LARGEST_INT32),
         "operation": text(perf.get(kind)),
         "seq": whole(perf.get(f"{kind}_sn")),
-        "bytes": whole(perf.get(f"{kind}_msg_size_bytes")),
-        "dur_ns": _ns(perf.get(f"{kind}_exec_time_us")),
+        "bytes": whole(perf.get(f"{kind}_msg_size_bytes"), _MOST_BYTES),
+        "dur_ns": _ns(perf.get(f"{kind}_exec_time_us"), _MOST_US),
     }
     if any(value is None for value in row.values()):
         return None
@@ -183,6 +187,6 @@ def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any] | None) -
     }
 
 
-def _ns(microseconds: object) -> int | None:
-    us = whole(microseconds, LARGEST_INT64 // 1000)
+def _ns(microseconds: object, largest: int = LARGEST_INT64 // 1000) -> int | None:
+    us = whole(microseconds, largest)
     return None if us is None else us * 1000

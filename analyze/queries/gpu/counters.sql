@@ -1,6 +1,6 @@
 -- What did the counters say: GPU metrics and page faults of Nsight Systems, and the samples of GPUs by `collect`?
 --
--- Means are those of the samples; `hardware` weighs the samples of `collect` by time, and names each measure.
+-- Means are over the samples; `hardware` weighs the samples of `collect` by time, and names each measure.
 -- @param per recording|step = recording   A row for all samples, or for those in each step.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
