@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -85,6 +86,19 @@ def test_jax_trace(tmp_path: Path) -> None:
     assert traces.info().runs[0].steps == 1
 
 
+def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
+    """It has the trace, a copy for Perfetto, and the XPlane."""
+    events = [named(1, "/device:GPU:0"), thread(1, 15, "Stream #15(Compute)"), row(1, "gemm", tid=15)]
+    for name, more in (("host.trace.json.gz", {}), ("perfetto_trace.json.gz", {"displayTimeUnit": "ns"})):
+        plain = write_trace(tmp_path / "plain.json", events, **more)
+        (tmp_path / name).write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    (tmp_path / "host.xplane.pb").write_bytes(b"\x0a")
+    with analyze.open(tmp_path) as traces:
+        assert [(r.columns["source"]) for r in traces.info().runs] == [str(tmp_path / "host.trace.json.gz")]
+        assert "JAX's copy of the trace next to it; left out" in traces.warnings[0]
+
+
 def test_tpu_trace(tmp_path: Path) -> None:
     events = [
         named(1, "/device:TPU:0"), thread(1, 2, "XLA Modules"), thread(1, 3, "XLA Ops"),
@@ -157,7 +171,9 @@ def test_files_that_are_not_read_name_what_is(tmp_path: Path, name: str, instead
 
 
 def test_a_torch_trace_with_functions_of_viztracer_is_read(tmp_path: Path) -> None:
-    events = [event("kernel", "k", 0, 4, 0, 7, device=0, stream=7), row(1, "f", cat="FEE")]
+    """Its functions come first, more than the 64 KiB by which a producer is recognised."""
+    functions = [row(1, "f" * 90, cat="FEE") for _ in range(1000)]
+    events = [*functions, event("kernel", "k", 0, 4, 0, 7, device=0, stream=7)]
     assert ask(write_trace(tmp_path / "t.json", events), "kernel-share")[0]["name"] == "k"
 
 

@@ -7,6 +7,7 @@ second GPU, with 1,024 work-items in groups of 256; a copy of 4,096 B to that GP
 from __future__ import annotations
 
 import json
+import random
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,8 @@ from commands import run_cli
 from support import ask, opened
 
 import analyze
+from analyze import sources
+from analyze.sources.interface import FileReport
 
 GUID = "_00049be3_1c39"
 ROWS: dict[str, list[dict[str, Any]]] = {
@@ -175,3 +178,21 @@ def test_a_truncated_database_is_one_sentence(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-4096])
     with pytest.raises(analyze.InputError, match="truncated"):
         analyze.open(path)
+
+
+def test_damaged_databases_are_read_or_refused(tmp_path: Path) -> None:
+    """Bytes anywhere behind the header may be any others; each file gives rows or one sentence."""
+    whole = rocpd(tmp_path / "whole.db").read_bytes()
+    outcomes = set()
+    for number in range(60):
+        damage, data = random.Random(number), bytearray(whole)
+        for _ in range(damage.randint(1, 20)):
+            data[damage.randrange(100, len(data))] = damage.randrange(256)
+        (tmp_path / "t.db").write_bytes(data)
+        try:
+            rows = sum(batch.num_rows for _, _, batch in sources.read("rocpd", tmp_path / "t.db", FileReport()))
+            outcomes.add("read" if rows else "empty")
+        except analyze.InputError as e:
+            assert str(e).startswith(f"{tmp_path / 't.db'}: ")
+            outcomes.add("refused")
+    assert outcomes >= {"read", "refused"}

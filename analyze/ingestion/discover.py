@@ -36,6 +36,8 @@ _NOT_TRACES = re.compile(r"\..*|sweep\.json|store\.json")
 _CATALOGUE = re.compile(r".*/catalogue/[0-9]{8}\.json")
 """The catalogue of a store at a URL."""
 _ARCHIVES = {".zip", ".tar", ".tgz", ".tzst", ".7z", ".rar", ".zst", ".xz", ".bz2"}
+_JAX_COPY = "perfetto_trace.json.gz"
+"""jax.profiler.trace(..., create_perfetto_trace=True) writes the events of HOST.trace.json.gz again."""
 _SLUG_LENGTH = 80
 _NAMED = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
@@ -215,6 +217,9 @@ def _look_into(
         below.folders.append(folder)
         return
     # Captures belong to the trace beside them.
+    if any(e.name == _JAX_COPY for e in plain) and any(e.name.endswith(".trace.json.gz") for e in plain):
+        below.warnings.append(f"{folder / _JAX_COPY}: JAX's copy of the trace next to it; left out")
+        plain = [e for e in plain if e.name != _JAX_COPY]
     files = [folder / e.name for e in plain if not _NOT_TRACES.fullmatch(e.name) and not e.name.endswith(CAPTURES)]
     seen += [f for f in files if not (isinstance(f, RemotePath) and _CATALOGUE.fullmatch(str(f)))]
     pending += [

@@ -125,8 +125,6 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
     head = trace.peek()
-    if refusal := why_refused(head):
-        raise InputError(f"{trace.path}: {refusal}")
     producer = producer_of(head, in_object=not trace.header.is_array)
     processes = processes_of(trace)
     several = processes is not None
@@ -185,6 +183,9 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         unread = ", whose GPU events are not read" if tally.unread and not found & _GPU_TABLES else ""
         problems.append(f"written by {producer.name}{unread}")
     problems += trace.gzip_problems + _problems(scanner, tally)
+    # At the end: VizTracer may log torch's events, too.
+    if not found and (refusal := why_refused(head)):
+        raise InputError(f"{trace.path}: {refusal}")
     damaged = tally.lost or tally.stray or not scanner.ended
     if not tally.events and not tally.unread and (damaged or trace.header.is_array):
         why = other_json(b"[" + head if trace.header.is_array else head) or "no event could be read from it"

@@ -19,7 +19,6 @@ from analyze.sources.chrome.producers.place import Place
 
 _TRANSLATED = (jax, msprof, unitrace, proton)
 _UNREAD = (("rocprof (ROCm)", re.compile(rb'"(?:CPU )?(?:HIP|HSA) API"')),)
-_TORCH = re.compile(rb'"cat"\s*:\s*"(?:cpu_op|kernel|cuda_runtime|user_annotation)"|"deviceProperties"')
 _REFUSED = (
     ("VizTracer", re.compile(rb'"cat"\s*:\s*"FEE"'), "it has Python functions only; open it with vizviewer"),
     ("py-spy", re.compile(rb'"cat"\s*:\s*"py-spy"'), "it has Python stacks only; open it in https://speedscope.app"),
@@ -78,9 +77,7 @@ def producer_of(head: bytes, in_object: bool) -> Producer | None:
 
 
 def why_refused(head: bytes) -> str | None:
-    """Return why a trace is not read, with its producer and the way out; None if it may have work of a GPU."""
-    if _TORCH.search(head):
-        return None
+    """Return why a trace without rows of any table is not read, with its producer and the way out; None if unknown."""
     return next((f"written by {name}: {way_out}" for name, p, way_out in _REFUSED if p.search(head)), None)
 
 
