@@ -100,8 +100,10 @@ def test_rank_in_a_file_name_needs_a_set(tmp_path: Path) -> None:
         ("step5_rank0", "step5_rank1", "step9_rank0", "step9_rank1"),
         # As tensorboard_trace_handler names them: host_pid.time. Rank 1 is a little later each time.
         ("n_70.1700000000000", "n_71.1700000000200", "n_70.1700000009000", "n_71.1700000009100"),
-        # SGLang by stage.
+        # SGLang by stage, also with data-parallel attention. Replicas of vLLM.
         ("17.5-TP-0-EP-0-DECODE", "17.5-TP-1-EP-1-DECODE", "17.5-TP-0-EP-0-EXTEND", "17.5-TP-1-EP-1-EXTEND"),
+        ("17.5-TP-0-DP-0-DECODE", "17.5-TP-1-DP-1-DECODE", "17.5-TP-0-DP-0-EXTEND", "17.5-TP-1-DP-1-EXTEND"),
+        ("dp0_tp0_rank0", "dp0_tp1_rank1", "dp1_tp0_rank0", "dp1_tp1_rank1"),
     ],
 )
 def test_two_recordings_of_a_job_are_two_runs(tmp_path: Path, names: tuple[str, ...]) -> None:

@@ -26,8 +26,12 @@ _RANK_PATTERNS = (
 )
 _REPLICA = re.compile(r"(?:^|[-_.])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
 """Which replica a file is of, in the names that vLLM gives: dp1_pp0_tp0_dcp0_ep1_rank0."""
-_PLACE = re.compile(r"(?<![a-z])(?:tp|pp|dp|ep|cp|dcp|pcp)[-_]?\d{1,6}(?!\d)", re.IGNORECASE)
-"""A place in the parallelism, in the names that SGLang and vLLM give: 1700.5-TP-3-DP-1-DECODE."""
+_PLACES = tuple(
+    re.compile(rf"(?<![a-z])(?:{names})[-_]?\d{{1,6}}(?!\d)", re.IGNORECASE)
+    for names in ("tp|pp|ep|cp|dcp|pcp", "tp|pp|ep|cp|dcp|pcp|dp")
+)
+"""Places in the parallelism, in the names that SGLang and vLLM give: 1700.5-TP-3-DP-1-DECODE. Replicas (dp) may be one
+run or a run each."""
 _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
 """Time of writing in names of torch.profiler.tensorboard_trace_handler."""
 _SHOWN_KINDS = 4
@@ -266,16 +270,18 @@ def _rank(pair: tuple[int, BareFile]) -> int:
 
 def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
     """Group recordings by file names without the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
-    runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
-    for rank, file in ranked:
-        name = file.path.name
-        match = next((m for p in _RANK_PATTERNS if (m := p.search(name)) and int(m[1]) == rank), None)
-        if match is not None:
-            name = name[: match.start(1)] + "*" + name[match.end(1) :]
-        elif not _PLACE.search(name):
-            return None
-        runs[_PLACE.sub("*", name)].append((rank, file))
-    return list(runs.values()) if _whole(runs.values()) else None
+    for places in _PLACES:
+        runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
+        for rank, file in ranked:
+            runs[_without_rank(file.path.name, rank, places)].append((rank, file))
+        if _whole(runs.values()):
+            return list(runs.values())
+    return None
+
+
+def _without_rank(name: str, rank: int, places: re.Pattern[str]) -> str:
+    match = next((m for p in _RANK_PATTERNS if (m := p.search(name)) and int(m[1]) == rank), None)
+    return places.sub("*", name if match is None else name[: match.start(1)] + "*" + name[match.end(1) :])
 
 
 def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
