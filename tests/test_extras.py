@@ -94,6 +94,18 @@ def test_the_demo_writes_a_report(python: Path) -> None:
     assert "waits for data" in (python.parent / "demo.html").read_text()
 
 
+def test_pages_open_in_the_browser_of_a_display(python: Path) -> None:
+    """$BROWSER is the browser; it writes what it is to open."""
+    browser, opened = python.parent / "browser", python.parent / "opened"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
+    browser.chmod(0o755)
+    code = "import sys; from analyze.browser import open_page; sys.exit(not open_page('file:///demo.html'))"
+    variables = {"PYTHONPATH": str(ROOT), "PATH": os.defpath, "BROWSER": str(browser)}
+    assert subprocess.run([python, "-c", code], env=variables).returncode == 1 and not opened.exists()
+    assert subprocess.run([python, "-c", code], env={**variables, "DISPLAY": ":0"}).returncode == 0
+    assert opened.read_text() == "file:///demo.html"
+
+
 def test_the_doctor_names_all_missing_extras(python: Path) -> None:
     metadata = [f'Requires-Dist: {r}; extra == "{x}"' for x, rs in PROJECT["optional-dependencies"].items() for r in rs]
     folder = python.parent / "metadata/tracequarry-9.9.dist-info"
