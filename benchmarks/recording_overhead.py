@@ -2,8 +2,8 @@
 
 Runs each program plain and under `collect run`. Prints medians, and with --repeat the least and greatest. Needs a GPU,
 and two for DDP, FSDP2 and trainer_2gpu; some programs need transformers and accelerate, or lightning. A program prints
-its own step times, by CUDA events. `--program fsdp2`, trainer and Lightning's run on a machine without a GPU, too,
-small and by the host's clock: to try them.
+its own step times, by CUDA events. BLOCK_STEPS=10 makes the blocks of `collect` longer. `--program fsdp2`, trainer and
+Lightning's run on a machine without a GPU, too, small and by the host's clock: to try them.
 """
 
 from __future__ import annotations
