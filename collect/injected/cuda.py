@@ -62,10 +62,12 @@ def mark() -> Any:
 
 def ns_between(marks: list[Any]) -> list[int] | None:
     """Return the times between marks, once the GPU has reached the last one; None where one is missing."""
+    if any(m is None for m in marks):
+        return None
     try:
         marks[-1].synchronize()
         return [round(1e6 * a.elapsed_time(b)) for a, b in itertools.pairwise(marks)]
-    except (AttributeError, RuntimeError, ValueError):  # no mark, or marks of several GPUs
+    except (RuntimeError, ValueError):  # marks of several GPUs
         return None
 
 

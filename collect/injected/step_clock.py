@@ -47,6 +47,7 @@ class StepClock:
         """Note that the last step was the whole block."""
         self.complete = not self._late
         lengths = ns_between(self._marks) if self._marks else None
+        self._marks = []
         if lengths:
             self.steps = [(number, ns) for (number, _), ns in zip(self.steps, lengths, strict=True)]
 
