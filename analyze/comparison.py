@@ -20,12 +20,10 @@ from analyze.query.result import row_result
 from analyze.verdict.comparability import Comparability, comparability
 from analyze.verdict.conditions import Condition
 from analyze.verdict.explanation import Explanation, explanation, part_changes
-from analyze.verdict.sides import LEVELS, MEASURES, Key, Level, Side, Sides, Sums, mean_steps, open_sides
+from analyze.verdict.part_rows import INTERVAL, judge, main_columns, part_columns, part_rows, pct
+from analyze.verdict.sides import LEVELS, MEASURES, Side, Sides, mean_steps, open_sides
 from analyze.verdict.statistics import (
-    CANNOT_TELL,
     MARGIN_PCT,
-    SAME,
-    Change,
     adjusted,
     change,
     spread_pct,
@@ -43,16 +41,6 @@ TIMES = ("gpu", "cpu")
 OF_RUNS = ("measure", "run", "step")
 """Levels of the runs as a whole: a row is a measure, a measure of a run, or a part of the step."""
 ALL_LEVELS = (*OF_RUNS, *LEVELS)
-
-_INTERVAL = (
-    ResultColumn("low_pct", "%", "lower end of the 95 % interval of the change"),
-    ResultColumn("high_pct", "%", "upper end of that interval"),
-    ResultColumn("verdict", "text", "slower, faster, more, less, same (within the margin), or cannot tell"),
-    ResultColumn("smallest_pct", "%", "smallest change that such runs show in 80 % of experiments"),
-    ResultColumn("runs_needed", "count", "runs of each side that show a change of the margin in 80 % of experiments"),
-    ResultColumn("p_change", "number", "p value of Welch's t test that nothing changed"),
-    ResultColumn("p_same", "number", "p value of the two one-sided tests that the change is beyond the margin"),
-)
 
 
 @dataclass(frozen=True)
@@ -124,9 +112,9 @@ def compare(
         notes += explained.notes
     else:
         sums = [s.sums(LEVELS[level], time) for s in sides]
-        rows = _rows(LEVELS[level], sides, sums, divided, tolerance, margin, found)
-        answer = row_result(_columns(level, time, sides.repeated), rows, "compare", sort, limit)
-        answer.main = _main(level) if sides.repeated else ()
+        rows = part_rows(LEVELS[level], sides, sums, divided, tolerance, margin, found)
+        answer = row_result(part_columns(level, time, sides.repeated), rows, "compare", sort, limit)
+        answer.main = main_columns(level) if sides.repeated else ()
         notes += [
             f"{s.label} has nothing at level {level}"
             for s, of_runs in zip(sides, sums, strict=True)
@@ -224,14 +212,14 @@ _MEASURE_COLUMNS = (
     ResultColumn("a", "number", "mean of A's runs (geometric)"),
     ResultColumn("b", "number", "mean of B's runs (geometric)"),
     ResultColumn("change_pct", "%", "change in % of A"),
-    *_INTERVAL[:5],
+    *INTERVAL[:5],
     ResultColumn("runs_a", "count", "runs of A"),
     ResultColumn("runs_b", "count", "runs of B"),
     ResultColumn("between_a_pct", "%", "spread between the runs of A: standard deviation of the logarithms"),
     ResultColumn("between_b_pct", "%", "the same of B"),
     ResultColumn("within_a_pct", "%", "spread between the steps of a run of A; the median of its runs"),
     ResultColumn("within_b_pct", "%", "the same of B"),
-    *_INTERVAL[5:],
+    *INTERVAL[5:],
 )
 _MEASURE_MAIN = (
     "measure", "unit", "a", "b", "change_pct", "low_pct", "high_pct", "verdict", "smallest_pct", "runs_needed",
@@ -256,7 +244,7 @@ def measure_rows(sides: Sides, found: Comparability, margin: float) -> list[tupl
         of = change(a, b, margin)
         # A machine with other clocks takes as much memory.
         of_time = measure.name != "peak_memory"
-        judged = _said(of, measure.more, measure.less, found) if of_time else verdict(of, measure.more, measure.less)
+        judged = judge(of, measure.more, measure.less, found) if of_time else verdict(of, measure.more, measure.less)
         within = [_within(sides, side) if measure.name in ("step_time", "throughput") else None for side in sides]
         rows.append(
             (
@@ -276,7 +264,7 @@ def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
         mean = _geometric_mean(list(values["A"].values())) if values["A"] else 0.0
         for label, of_runs in values.items():
             rows += [
-                (measure.name, measure.unit, label, run, value, _pct(value - mean, mean))
+                (measure.name, measure.unit, label, run, value, pct(value - mean, mean))
                 for run, value in of_runs.items()
             ]
     return rows
@@ -293,8 +281,8 @@ def step_rows(sides: Sides, found: Explanation, margin: float, comparable: Compa
         if not (a or b or part.hidden_a or part.hidden_b):
             continue
         status = "added" if not any(part.a) else "removed" if not any(part.b) else "changed"
-        row = (status, part.part, a, b, b - a, _pct(b - a, whole), part.hidden_a, part.hidden_b)
-        said = _said(of, "slower", "faster", comparable)
+        row = (status, part.part, a, b, b - a, pct(b - a, whole), part.hidden_a, part.hidden_b)
+        said = judge(of, "slower", "faster", comparable)
         rows.append((*row, of.low_pct, of.high_pct, said) if sides.repeated else row)
     return sorted(rows, key=lambda row: (-abs(row[4]), row[1]))
 
@@ -309,7 +297,7 @@ def _step_columns(repeated: bool) -> tuple[ResultColumn, ...]:
         ResultColumn("explains_pct", "%", "change in % of the change of the step time; these add up to 100"),
         ResultColumn("hidden_a_ns", "ns", "its work in A that is hidden behind other work"),
         ResultColumn("hidden_b_ns", "ns", "the same in B"),
-        *(_INTERVAL[:3] if repeated else ()),
+        *(INTERVAL[:3] if repeated else ()),
     )
 
 
@@ -346,109 +334,3 @@ def _geometric_mean(values: Sequence[float]) -> float:
     if min(values) <= 0:
         return math.fsum(values) / len(values)
     return math.exp(math.fsum(map(math.log, values)) / len(values))
-
-
-def _said(of: Change, more: str, less: str, found: Comparability) -> str:
-    """Return the verdict; a change of time is not blamed on the code if the machines differed."""
-    said = verdict(of, more, less)
-    return CANNOT_TELL if found.confounders and said != SAME else said
-
-
-# --- Rows of parts: kernels, families, operators, modules, phases ---
-
-
-def _columns(level: str, time: str, repeated: bool) -> list[ResultColumn]:
-    names = [ResultColumn("name", "text", "what is compared")]
-    if level == "op":
-        names.append(ResultColumn("path", "text", "names from the root of the call tree"))
-    what = "GPU" if time == "gpu" else "CPU"
-    return [
-        ResultColumn("status", "text", "added, removed, changed or same"),
-        *names,
-        ResultColumn("calls_a", "number", "calls in A"),
-        ResultColumn("calls_b", "number", "calls in B"),
-        ResultColumn("a_ns", "ns", f"{what} time in A"),
-        ResultColumn("b_ns", "ns", f"{what} time in B"),
-        ResultColumn("change_ns", "ns", "B - A"),
-        ResultColumn("change_pct", "%", "change in % of its own time in A; NULL where A has none"),
-        ResultColumn("share_pct", "%", "change in % of the time of all of A; these add up to the change of the whole"),
-        *(_INTERVAL if repeated else ()),
-    ]
-
-
-def _main(level: str) -> tuple[str, ...]:
-    names = ("name", "path") if level == "op" else ("name",)
-    return ("status", *names, "a_ns", "b_ns", "change_ns", "change_pct", "low_pct", "high_pct", "verdict", "share_pct")
-
-
-def _rows(
-    level: Level,
-    sides: Sides,
-    found: Sequence[dict[str, Sums]],
-    divided: bool,
-    tolerance: float,
-    margin: float,
-    comparable: Comparability,
-) -> list[tuple[Any, ...]]:
-    means = [_means(of_runs, side, divided) for of_runs, side in zip(found, sides, strict=True)]
-    total_a = sum(ns for _, ns in means[0].values())
-    rows, changes = [], []
-    for key in {**means[0], **means[1]}:
-        calls_a, a = means[0].get(key, (0, 0))
-        calls_b, b = means[1].get(key, (0, 0))
-        if level.drop_zeros and not a and not b:
-            continue
-        difference = b - a
-        if key not in means[0]:
-            status = "added"
-        elif key not in means[1]:
-            status = "removed"
-        else:
-            status = "same" if calls_a == calls_b and abs(difference) <= tolerance / 100 * a else "changed"
-        # The name first, then what else identifies the row.
-        names = (key[-1], *key[:-1])
-        changes.append(change(*_values(key, found, sides, divided), margin))
-        rows.append(
-            (status, *names, calls_a, calls_b, a, b, difference, _pct(difference, a), _pct(difference, total_a))
-        )
-    if sides.repeated:
-        rows = [
-            (*row, of.low_pct, of.high_pct, _said(of, "slower", "faster", comparable), of.smallest_pct, of.runs_needed,
-             of.p_change, of.p_same)
-            for row, of in zip(rows, adjusted(changes), strict=True)
-        ]  # fmt: skip
-    change_at = 5 + len(level.key)
-    return sorted(rows, key=lambda r: (-abs(r[change_at]), r[1], r[2] if len(level.key) > 1 else ""))
-
-
-def _means(of_runs: dict[str, Sums], side: Side, divided: bool) -> dict[Key, tuple[float, float]]:
-    """Return calls and ns by key, as means over the runs; exact of one run where they are whole numbers."""
-    if len(of_runs) == 1:
-        [(run, sums)] = of_runs.items()
-        steps = side.steps_of_runs[run] if divided else 1
-        return {key: (_per(calls, steps), _per(ns, steps)) for key, (calls, ns) in sums.items()}
-    totals: dict[Key, tuple[float, float]] = {}
-    for run, sums in of_runs.items():
-        steps = (side.steps_of_runs[run] if divided else 1) * len(of_runs)
-        for key, (calls, ns) in sums.items():
-            n, total = totals.get(key, (0, 0))
-            totals[key] = (n + calls / steps, total + ns / steps)
-    return totals
-
-
-def _values(key: Key, found: Sequence[dict[str, Sums]], sides: Sides, divided: bool) -> tuple[list[float], list[float]]:
-    """Return the ns of a row in each run of A and of B."""
-    a, b = (
-        [sums.get(key, (0, 0))[1] / (side.steps_of_runs[run] if divided else 1) for run, sums in of_runs.items()]
-        for of_runs, side in zip(found, sides, strict=True)
-    )
-    return a, b
-
-
-def _per(value: float, steps: int) -> float:
-    """Exact where it is a whole number."""
-    return value // steps if value % steps == 0 else value / steps
-
-
-def _pct(part: float, whole: float) -> float | None:
-    return 100.0 * part / whole if whole else None
