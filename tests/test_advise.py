@@ -554,6 +554,11 @@ def test_advise_without_findings(tmp_path: Path) -> None:
         advice(path, min_pct=float("nan"))
     none = run_cli("advise", write_trace(tmp_path / "none" / "t.json", []))
     assert none.returncode == 2 and "no run has GPU work, operators or counters of kernels" in none.stderr
+    # Recordings without times name the query that has the answer.
+    snapshot = SAMPLES / "out-of-memory" / "torch" / "rank-0.memory_snapshot.pickle"
+    for path, name in ((SAMPLES / "hang-size", "hang"), (snapshot, "memory-live")):
+        refused = run_cli("advise", path)
+        assert refused.returncode == 2 and f"; the query {name} says " in refused.stderr
 
 
 def test_advise_command(tmp_path: Path) -> None:
