@@ -313,6 +313,11 @@ class Report:
         chosen = [s for s in page_toml()["section"] if s["when"] in when]
         return [s | {"part": [p for p in s["part"] if p.get("on", s.get("on")) != other]} for s in chosen]
 
+    def answerable(self, section: Mapping[str, Any]) -> bool:
+        """Return whether the recordings have the data of one of the parts of a section."""
+        held = self._held.setdefault(tuple(self.engine.run_ids), {})
+        return any(not lacks(self.engine, find(p["query"]), p.get("params", {}), held) for p in section["part"])
+
     @cached_property
     def on_gpu(self) -> bool:
         """Whether there is GPU work, in time or as counters."""

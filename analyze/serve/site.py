@@ -160,7 +160,8 @@ class Site:
                 return Placeholder.at("/run", selection.pairs(), part, title)
 
             chapters = []
-            for s in report.sections():
+            # First those with something to show.
+            for s in sorted(report.sections(), key=lambda s: not report.answerable(s)):
                 places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]
                 chapters.append(Chapter(s["id"], s["title"], places))
             view.sections = [
