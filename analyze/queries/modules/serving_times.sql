@@ -57,8 +57,8 @@ WHERE w.call_start_ns < s.end_ns;
 -- @column idle_ns ns              Part of its length without any GPU work; NULL without GPU work on the rank.
 -- @column attention_ns ns         Durations of its attention kernels.
 -- @column kv_cache_ns ns          Durations of its work that writes the KV cache.
--- @column lost bool               Whether the times of the rank's graph kernels are lost: most of its replays have no
---                                 work, or begin after the third next step has begun.
+-- @column lost bool               Whether the times of the rank's graph kernels are lost: in most of its steps with
+--                                 replays, these have no work, or begin after the third next step has begun.
 CREATE TABLE served_steps AS
 WITH _steps AS (
     SELECT
@@ -79,18 +79,22 @@ _sums AS (
     FROM step_work
     GROUP BY track
 ),
-_unseen AS (
+_replaying AS (
     SELECT DISTINCT s.track
-    FROM (FROM launches_without_work SEMI JOIN serving_steps USING (run_id, rank)) c
+    FROM (
+        SELECT run_id, rank, tid, start_ns
+        FROM cuda_calls SEMI JOIN serving_steps USING (run_id, rank)
+        WHERE contains(name, 'GraphLaunch')
+    ) c
     ASOF JOIN _steps s ON s.run_id = c.run_id AND s.rank = c.rank AND s.tid = c.tid AND c.start_ns >= s.start_ns
-    WHERE contains(c.name, 'GraphLaunch') AND c.start_ns < s.end_ns
+    WHERE c.start_ns < s.end_ns
 ),
 _lost AS (
     SELECT
-        run_id, rank, coalesce(avg((u.track IS NOT NULL OR replay_ns > third_ns)::INTEGER) FILTER (
-            u.track IS NOT NULL OR replay_ns IS NOT NULL AND third_ns IS NOT NULL
+        run_id, rank, coalesce(avg((replay_ns IS NULL OR replay_ns > third_ns)::INTEGER) FILTER (
+            r.track IS NOT NULL AND (replay_ns IS NULL OR third_ns IS NOT NULL)
         ) > 0.5, false) AS lost
-    FROM _steps LEFT JOIN _sums USING (track) LEFT JOIN _unseen u USING (track)
+    FROM _steps LEFT JOIN _sums USING (track) LEFT JOIN _replaying r USING (track)
     GROUP BY run_id, rank
 ),
 -- A step that checks drafts generates by how much the caches have grown at the next one of the same requests.
