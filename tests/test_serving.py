@@ -243,7 +243,7 @@ def test_lost_times_of_graphs_have_no_figures(tmp_path: Path) -> None:
     assert {row[c] for c in ("time_ns", "median_step_ns", "tokens_per_s", "busy_ns", "idle_ns")} == {None}
     assert row["note"].startswith("the times of the kernels of CUDA graphs are lost")
     # A driver call inside the runtime's has no work of its own.
-    nested = [launch(10 * i + 1.2, 500 + i, 0.5, name="hipModuleGraphLaunch") for i in range(8)]
+    nested = [launch(10 * i + 1.2, 500 + i, 0.5, name="cuGraphLaunch") for i in range(8)]
     [row] = ask(write_trace(tmp_path / "d.json", replays(lag=10) + nested), "serving")
     assert (row["busy_ns"], row["note"]) == (8 * 5000, None)
     # The same if no kernel of a replay was recorded.
