@@ -1,6 +1,6 @@
 -- How fast are the collectives of a long run, and who waits, as NCCL Inspector logs them?
 --
--- From logs of NCCL Inspector (NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1), one for each process. An operation is one
+-- From logs of NCCL Inspector (NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1), one for each process. An operation is a
 -- call over the ranks whose logs have it: same communicator, same number. Its duration is the shortest of the ranks:
 -- the others also wait for the last one. Bandwidths are those that NCCL Inspector computes, of that rank.
 -- @param each size|operation = operation   What a row is: an operation of a communicator, or one with a size.
@@ -30,7 +30,8 @@ WITH calls AS (
         run_group, run_id, comm_id, any_value(comm_name) AS comm_name, max(comm_size) AS comm_size, operation,
         max(bytes) AS bytes, count(*) AS ranks, min(dur_ns) AS dur_ns, avg(dur_ns) - min(dur_ns) AS waiting_ns,
         arg_min(busbw_gb_per_s, (dur_ns, comm_rank)) AS busbw_gb_per_s,
-        CASE WHEN count(*) > 1 AND min(dur_ns) < max(dur_ns) THEN arg_min(comm_rank, (dur_ns, comm_rank)) END AS last_rank,
+        CASE WHEN count(*) > 1 AND min(dur_ns) < max(dur_ns) THEN arg_min(comm_rank, (dur_ns, comm_rank)) END
+            AS last_rank,
         any_value(concat_ws(' ', algorithm, protocol)) AS algorithm
     FROM nccl_records
     -- A send and its receive have numbers of their own on each rank.

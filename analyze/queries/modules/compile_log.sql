@@ -90,8 +90,8 @@ CREATE VIEW recompile_notes AS
 SELECT
     a.run_id, arg_max(
         concat(
-            '; ', 'in step ' || s.step || ' ', 'region ', a.compile_id, ' (', a."where", ') was compiled again on rank ',
-            a.rank, ': ', g.guard,
+            '; ', 'in step ' || s.step || ' ', 'region ', a.compile_id, ' (', a."where",
+            ') was compiled again on rank ', a.rank, ': ', g.guard,
             printf('; %d %s %.1f ms for it', w.waiting_ranks,
                 CASE w.waiting_ranks WHEN 1 THEN 'other rank waited' ELSE 'other ranks waited' END, w.waited_ns / 1e6)
         ),

@@ -36,7 +36,9 @@ GROUP BY run_group, run_id, rank, tid;
 -- @columns start_ns
 -- @column end_ns ns               When it began to launch.
 CREATE VIEW host_waits AS
-SELECT g.track, t.run_group, t.run_id, t.rank, t.device, launch_tid AS tid, g.start_ns, least(g.end_ns, launch_ns) AS end_ns
+SELECT
+    g.track, t.run_group, t.run_id, t.rank, t.device, launch_tid AS tid, g.start_ns,
+    least(g.end_ns, launch_ns) AS end_ns
 FROM device_gaps g JOIN gpu_tracks t USING (track)
 WHERE launch_ns > g.start_ns;
 
@@ -119,7 +121,9 @@ _call_times AS (
     FROM _by_call UNION ALL BY NAME FROM _no_call
 ),
 _states AS (
-    SELECT window_id, name, NULL AS function, 0 AS samples, unnest([{'is_on': true, 'ns': on_ns}, {'is_on': false, 'ns': ns - on_ns}], recursive := true)
+    SELECT
+        window_id, name, NULL AS function, 0 AS samples,
+        unnest([{'is_on': true, 'ns': on_ns}, {'is_on': false, 'ns': ns - on_ns}], recursive := true)
     FROM _call_times
     UNION ALL BY NAME
     SELECT window_id, name, function, samples, true AS is_on, 0 AS ns FROM _sampled

@@ -22,8 +22,8 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline, intervals,
---     launches, profiler_cost, steps
+-- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline,
+--     intervals, launches, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (

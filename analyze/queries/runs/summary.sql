@@ -33,7 +33,8 @@
 -- @column summed_ns ns            Their time.
 -- @column hung_groups count       Process groups with a collective that not all ranks completed; empty without dumps
 --                                 of the flight recorder.
--- @column hang text               The first of these collectives, and the ranks that did not reach it or called another.
+-- @column hang text               The first of these collectives, and the ranks that did not reach it or called
+--                                 another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
 -- @use arithmetic, memory, ncu, steps, time_sums
