@@ -109,6 +109,9 @@ def nvprof_imagenet(of: Ask, read: Read) -> None:
     # The authors' log has 8.593199 ms, 34.590301 %.
     [log] = [r for r in of("api_log") if r["name"] == "cuDeviceGetAttribute"]
     assert log["total_ns"] == 8_593_199 and log["api_time_pct"] == pytest.approx(34.590301, abs=1e-5)
+    # VGG-16 at 32, summed over the CSV of Nsight Compute: fadd + fmul + 2 x ffma.
+    [counted] = [r for r in of("flops") if (r["model"], r["batch_size"]) == ("vgg16", 32)]
+    assert counted["fp32_flops"] == 1_344_556_601_064
 
 
 def roofline_imagenet(of: Ask, read: Read) -> None:
