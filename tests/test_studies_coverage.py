@@ -112,7 +112,7 @@ def test_every_row_links_a_figure_and_has_a_verdict(study: str) -> None:
 def test_the_claims_are_counted_as_in_the_reports() -> None:
     for study in PRINTED:
         page = (RESULTS / study / "report.html").read_text(encoding="utf-8")
-        verdicts = re.findall(r'<span class="verdict">([^<]+)</span>', page)
+        verdicts = re.findall(r'id="claim-\d+"><span class="verdict">([^<]+)</span>', page)
         [counted] = re.findall(rf"\[{study}\]\([^)]+\) \| ([^|]+) \|", TEXT)
         numbers = [int(n) for n in re.findall(r"\d+", counted)]
         kinds = ("holds", "does not hold", "holds in part", "cannot be checked here")
