@@ -9,6 +9,7 @@ import pytest
 from tests.support import SAMPLES, ask, sql
 from tests.test_nsys_jobs import report
 from tests.test_nsys_layouts import Row, thread
+from tests.traces import kernel, write_trace
 
 GPU_0, GPU_1, GPU_2 = (0x1234_5600 + gpu for gpu in range(3))
 """A typeId has the number of the GPU in its lowest byte."""
@@ -77,6 +78,14 @@ def test_mpi_calls_are_calls_of_a_thread(tmp_path: Path) -> None:
         "MPI_Allreduce": 30_000,
         "MPI_Send": 1_000,
     }
+
+
+def test_counters_of_a_chrome_trace_are_said_not_to_be_read(tmp_path: Path) -> None:
+    counters = [{"ph": "C", "name": "power", "pid": 0, "ts": ts, "args": {"W": 100}} for ts in (1, 2)]
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 10), *counters])
+    assert sql(path, "SELECT warnings FROM runs") == [
+        {"warnings": "t.json: categories that are not read: 2 counters; 1 events kept"}
+    ]
 
 
 @pytest.mark.parametrize("per", ["recording", "step"])

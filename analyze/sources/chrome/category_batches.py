@@ -41,8 +41,8 @@ _ALIASES = {
 }
 _MEMORY = "cpu_instant_event"
 """Category of memory events, the only ones without a length."""
-_NOT_STORED = {"M", "s", "t", "f", "C", "i", "I", "R", "P", "N", "O", "D", "c"}
-"""Phases of events without a table: names, flows, counters, instants, marks, samples, objects."""
+_NOT_STORED = {"M", "s", "t", "f", "i", "I", "R", "P", "N", "O", "D", "c"}
+"""Phases of events without a table: names, flows, instants, marks, samples, objects."""
 
 _NOT_STORED_CATEGORIES = {"Trace"}
 """Categories of complete events without a table: the span of the recording."""
@@ -156,7 +156,7 @@ def graph_nodes(graphs: Sequence[CapturedGraph]) -> pa.RecordBatch:
 
 def phase_label(event: Event) -> str:
     """Describe an event that is not read, for a warning."""
-    return f"{_label(event.cat)}, phase {_label(event.ph)}"
+    return "counters" if event.ph == "C" else f"{_label(event.cat)}, phase {_label(event.ph)}"
 
 
 def _label(cat: str) -> str:
