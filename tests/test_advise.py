@@ -463,7 +463,8 @@ def test_findings_without_data_have_no_rows() -> None:
 
 
 def test_causes_come_first(tmp_path: Path) -> None:
-    table = analyze.open(busy_ranks(tmp_path)).advise(min_pct=0).dicts()
+    advised = advise(Engine(open_stores([busy_ranks(tmp_path)])[0]), min_pct=0)
+    table = [one._asdict() for one in advised]
     assert [r["overlaps"] is None for r in table] == sorted((r["overlaps"] is None for r in table), reverse=True)
     for overlaps in (True, False):
         savings = [r["saving_ns"] for r in table if (r["overlaps"] is not None) == overlaps]
@@ -472,7 +473,7 @@ def test_causes_come_first(tmp_path: Path) -> None:
     last = table[-1]
     numbers = sorted(names.index(n) + 1 for n in last["overlaps"].split(", "))
     file = io.StringIO()
-    write_text(advise(Engine(open_stores([tmp_path])[0]), min_pct=0), file)
+    write_text(advised, file)
     assert f" %), overlaps {', '.join(map(str, numbers))}\n     evidence: {last['evidence']}" in file.getvalue()
 
 
