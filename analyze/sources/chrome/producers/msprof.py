@@ -16,7 +16,7 @@ PATTERN = re.compile(rb'"Ascend Hardware"|"async_npu"')
 _NO_WORK = re.compile(r"EVENT|NOTIFY|MODEL_|PROFILER|PLACE_HOLDER|LABEL|STREAM_|STARS|CAPTURE", re.IGNORECASE)
 """Types of tasks that wait, mark or switch."""
 _COPY = re.compile(r"MEMCPY|SDMA", re.IGNORECASE)
-_NUMBERS = re.compile(r"_*(?:_[0-9]+){3}$")
+_NUMBERS = re.compile(r"(?<!_)_*(?:_[0-9]{1,20}){3}$")
 """Of the group, the call and the stream."""
 _STREAM = re.compile(r"Stream ([0-9]{1,9})")
 

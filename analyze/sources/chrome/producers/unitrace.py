@@ -15,7 +15,7 @@ PATTERN = re.compile(rb'"DEVICE<[^"]*>"')
 
 _KERNEL = re.compile(r"(.+?)\[SIMD\w* \{([0-9; ]+)\} \{([0-9; ]+)\}\]")
 """Name, number of work groups, size of a work group."""
-_COPY = re.compile(r"\w*MemoryCopy\w*\(?([MDSH])2([MDSH])\)?(?:\[([0-9]{1,18}) bytes\])?")
+_COPY = re.compile(r"\w{0,80}MemoryCopy\w{0,80}\(?([MDSH])2([MDSH])\)?(?:\[([0-9]{1,18}) bytes\])?")
 _FILL = re.compile(r"\w*MemoryFill\w*(?:\(\w*\))?(?:\[([0-9]{1,18}) bytes\])?")
 
 
