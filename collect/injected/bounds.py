@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from .module_calls import ModuleCounter, call_before_next_module
-from .python_profilers import hide_from_cprofile
 
 EVENTS_PER_CALL = {False: 6, True: 25}
 """Events for each call of a module, without and with Python stacks: estimates. 6 was counted for small MLPs, for which
@@ -129,7 +128,6 @@ _watched: dict[int, queue.SimpleQueue[Bounds]] = {}
 """What the thread is to watch, by the process that has the thread: a forked child does not have it."""
 
 
-@hide_from_cprofile
 def _watch(bounds: Bounds) -> None:
     """Let the thread of this process watch these bounds, once it has ended with those before."""
     pid = os.getpid()

@@ -19,11 +19,13 @@ def hide_from_cprofile(function: Function) -> Function:
     From Python 3.12 on, cProfile sees methods of pybind11 return that it has not seen called. It takes such a return
     for that of a function around it, and does not count that function.
     """
+    monitoring: Any = getattr(sys, "monitoring", None)
+    if monitoring is None:
+        return function
 
     @functools.wraps(function)
     def hidden(*args: Any, **kwargs: Any) -> Any:
-        monitoring: Any = getattr(sys, "monitoring", None)
-        if monitoring is None or monitoring.get_tool(monitoring.PROFILER_ID) is None:
+        if monitoring.get_tool(monitoring.PROFILER_ID) is None:
             return function(*args, **kwargs)
         events = [getattr(monitoring.events, name) for name in EVENTS.split()]
         tools = repeat(monitoring.PROFILER_ID)

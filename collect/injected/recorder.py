@@ -46,6 +46,7 @@ from .marks import mark
 from .memory_snapshots import MemorySnapshot
 from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
+from .python_profilers import hide_from_cprofile
 from .rendezvous import wait_for_ranks
 from .session import BlockSession, NotRecordable
 from .step_clock import StepClock
@@ -146,6 +147,7 @@ class AttachedRecorder:
 
     # --- Recording everything, until the program steps ----------------------------------------------------------------
 
+    @hide_from_cprofile
     def _on_first_use(self) -> None:
         if not self._inactive:
             self.job.refresh()
@@ -155,6 +157,7 @@ class AttachedRecorder:
             if not self.step_function:
                 self._record_whole_program()
 
+    @hide_from_cprofile
     def _record_whole_program(self) -> None:
         """Record everything from now on, unless a recording has started before, or this pass records steps only."""
         kind = self.config["kind"]
@@ -188,6 +191,7 @@ class AttachedRecorder:
             self.captures.mark_replays()
         return session
 
+    @hide_from_cprofile
     def _yield_to_program(self) -> None:
         """Stop before the program starts a profiler of its own; once steps were recorded, that ends the recording."""
         if self._session is None or self._inactive:
@@ -221,6 +225,7 @@ class AttachedRecorder:
 
     # --- Steps --------------------------------------------------------------------------------------------------------
 
+    @hide_from_cprofile
     def _on_step(self) -> None:
         """Note that a training step has ended."""
         self.job.refresh()

@@ -12,6 +12,7 @@ from typing import Any
 from .bounds import Bounds, call_in_main_thread
 from .cuda import detaching_cupti, has_cuda
 from .module_calls import has_compiled
+from .python_profilers import hide_from_cprofile
 from .quiet_start import start_quietly
 from .torch_internals import find
 from .trace_files import write_recording
@@ -158,6 +159,7 @@ class Session(BlockSession):
         if self._stacks:
             sys.setprofile(None)
 
+    @hide_from_cprofile
     def _begin_again(self) -> None:
         """Drop what was recorded before the bound, and record again. Called at the first call of a module."""
         if self._thread in (None, threading.get_ident()):

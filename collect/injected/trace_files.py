@@ -20,8 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .python_profilers import hide_from_cprofile
-
 ALMOST_FULL_BYTES = 1 << 20
 """A disk with less free space counts as full."""
 UNFINISHED = (".part-*", ".*.part", "process-*")
@@ -52,7 +50,6 @@ def private_folder(folder: Path) -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix=".part-", dir=folder)
 
 
-@hide_from_cprofile
 def write_recording(
     profile: Any,
     folder: Path,

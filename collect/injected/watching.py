@@ -27,6 +27,7 @@ from .blocks import FULL, UNDISTURBED, Block, plan
 from .cuda import uses_cuda
 from .function_steps import MODULE_CALL, FunctionSteps
 from .job import process_group, store_of_ranks
+from .python_profilers import hide_from_cprofile
 from .recorder import AttachedRecorder
 from .session import NotRecordable
 from .step_clock import StepClock
@@ -124,6 +125,7 @@ class WatchingRecorder(AttachedRecorder):
         self._counts_calls = False
         self._on_any_step()
 
+    @hide_from_cprofile
     def _on_any_step(self) -> None:
         if self.blocks.waiting:
             self._go_on()
