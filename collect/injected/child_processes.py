@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import sys
+import warnings
 from collections.abc import Callable
 
 from .torch_internals import find
@@ -47,6 +48,12 @@ def disable_in_forked_child(recording: bool, stacks: bool) -> None:
         if stacks:
             sys.setprofile(None)
     exit_before_static_destructors()
+
+
+def ignore_fork_warning() -> None:
+    """Let Python 3.12 and later not warn of forks in a process with several threads: Kineto's makes it one."""
+    message = r"This process \(pid=\d+\) is multi-threaded, use of fork\(\)"
+    warnings.filterwarnings("ignore", message, DeprecationWarning)
 
 
 def exit_before_static_destructors() -> None:

@@ -33,6 +33,7 @@ from .child_processes import (
     call_at_multiprocessing_exit,
     disable_in_forked_child,
     exit_before_static_destructors,
+    ignore_fork_warning,
     started_by_multiprocessing,
 )
 from .compile_log import has_log
@@ -111,6 +112,7 @@ class AttachedRecorder:
         finish_before_abrupt_end(self._at_exit, lambda: flight_recorder.dump(self._dump_folder))
         flight_recorder.dump_into(self._dump_folder)
         os.register_at_fork(after_in_child=self._in_forked_child)
+        ignore_fork_warning()
         if started_by_multiprocessing():
             mark(self.config, "idle")  # it ends without exit handlers
             return
