@@ -99,7 +99,7 @@ def open_stores(
     """Open a store for each path of the user; return them and the warnings of the ingest.
 
     A store is opened directly. Raw files and folders are ingested into the cache: each run folder into a store of its
-    own. All others, and run folders of nodes of a job, are ingested into one store: only together do they say what is
+    own. All others, and several run folders of nodes of a job, are ingested into one store: only together do they say what is
     one run. An entry is updated when a size, modification time or entity tag changes; `tell` then receives what the
     files were read as. Raises InputError.
     """
@@ -108,13 +108,14 @@ def open_stores(
     warnings: list[str] = []
     together: list[RawPath] = []
     given = given_paths(paths)
+    folders = {path: folder for path in given if (folder := _run_folder(path)) is not None}
     for path in given:
         if isinstance(path, RemotePath) and (store := store_at(str(path))).exists():
             stores.append(_opened(store, warnings))
         elif isinstance(path, Path) and path.is_dir() and Store.is_store(path):
             protect(path)
             stores.append(_opened(Store(path), warnings))
-        elif (folder := _run_folder(path)) is not None and not is_part_of_job(folder):
+        elif path in folders and (len(folders) == 1 or not is_part_of_job(folders[path])):
             stores.append(_cached([path], progress, warnings, tell))
         else:
             together.append(path)
