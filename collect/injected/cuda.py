@@ -48,12 +48,21 @@ def synchronize() -> None:
                     torch.cuda.synchronize(index)
 
 
+def is_capturing() -> bool:
+    """Whether a CUDA graph is captured on the current stream: then nothing runs, and nothing may wait for the GPU."""
+    import torch
+
+    return uses_cuda() and bool(torch.cuda.is_current_stream_capturing())
+
+
 def mark() -> Any:
     """Record a point in the work of the current stream; None where that is not possible. Nothing waits for it."""
     import torch
 
+    has_context = find("torch._C._cuda_hasPrimaryContext")
     with contextlib.suppress(RuntimeError):
-        if not torch.cuda.is_current_stream_capturing():
+        # An event would create a context of this process on a GPU that it does not use.
+        if not has_context or has_context(torch.cuda.current_device()):
             event = torch.cuda.Event(enable_timing=True)
             event.record()
             return event

@@ -37,7 +37,7 @@ from .child_processes import (
     started_by_multiprocessing,
 )
 from .compile_log import has_log
-from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
+from .cuda import has_cuda, is_capturing, keep_cupti, synchronize, uses_cuda
 from .first_use import FirstUse
 from .function_steps import FunctionSteps
 from .gpu_session import open_session
@@ -229,7 +229,9 @@ class AttachedRecorder:
 
     @hide_from_cprofile
     def _on_step(self) -> None:
-        """Note that a training step has ended."""
+        """Note that a training step has ended. One that is captured as a CUDA graph has not run."""
+        if is_capturing():
+            return
         self.job.refresh()
         self.done_steps += 1
         try:

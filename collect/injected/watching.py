@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .blocks import FULL, UNDISTURBED, Block, plan
-from .cuda import uses_cuda
+from .cuda import is_capturing, uses_cuda
 from .function_steps import MODULE_CALL, FunctionSteps
 from .job import process_group, store_of_ranks
 from .python_profilers import hide_from_cprofile
@@ -127,6 +127,8 @@ class WatchingRecorder(AttachedRecorder):
 
     @hide_from_cprofile
     def _on_any_step(self) -> None:
+        if is_capturing():
+            return
         if self.blocks.waiting:
             self._go_on()
             return

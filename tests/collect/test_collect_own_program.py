@@ -175,6 +175,25 @@ def test_optimizer_is_freed_with_its_model(collect: Collect, script: Script) -> 
         shutil.rmtree(ran.folder)
 
 
+def test_captured_step_does_not_count(collect: Collect, script: Script) -> None:
+    """Nothing runs while a CUDA graph is captured, and to wait for the GPU would end the capture."""
+    captured = """
+import torch
+captures = False
+torch.cuda.is_initialized = torch.cuda.is_current_stream_capturing = lambda: captures
+weight = torch.ones(2, requires_grad=True)
+weight.grad = torch.ones(2)
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for captures in (False, True, True, False):
+    optimizer.step()
+captures = False
+"""
+    ran = collect("--warmup", "1", "--steps", "2", *ALONE, "--", sys.executable, script(captured))
+    assert ran.code == 0, ran.stderr
+    # Two steps run: the warm-up, and one that is recorded.
+    assert ran.manifest.passes[0].counted_steps == 1
+
+
 def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> None:
     ran = collect("--", sys.executable, script(FAIL))
     assert ran.code == 3

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 import sys
 import time
 from pathlib import Path
 
 import pytest
+import torch
 from collect_support import CPU, Collect, names, read_csv, read_trace
 
+from collect.injected import cuda
 from collect.injected.step_clock import StepClock
 from collect.option_checks import make_options
 from collect.profilers.torch_profiler import TorchOptions
@@ -71,6 +74,37 @@ def test_step_time_of_a_block_that_began_before_its_clock_is_unknown() -> None:
     clock.step(0)
     clock.end()
     assert clock.step_ns(on_gpu=False) is None
+
+
+class Event:
+    """Stands for a CUDA event: each is 2 ms after the one before."""
+
+    times_ms = itertools.count(0, 2)
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.ms = next(self.times_ms)
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, other: Event) -> float:
+        return float(other.ms - self.ms)
+
+
+@pytest.mark.parametrize("has_context", [True, False])
+def test_events_time_steps_on_a_gpu_that_the_process_uses(has_context: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event on another GPU would create a context there."""
+    monkeypatch.setattr(cuda, "find", lambda path: lambda index: has_context and index == 1)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    clock = StepClock(on_gpu=True)
+    for number in (4, 5):
+        clock.step(number)
+    clock.end()
+    assert [number for number, _ in clock.steps] == [4, 5]
+    assert ([ns for _, ns in clock.steps] == [2_000_000, 2_000_000]) == has_context
 
 
 def test_step_that_is_unlike_the_others_does_not_count() -> None:
