@@ -155,6 +155,31 @@ def test_processes_of_a_database_are_ranks(tmp_path: Path) -> None:
     assert "the ranks of its 2 processes are guessed" in traces.warnings[0]
 
 
+@pytest.mark.parametrize("process", [None, "2x", 2])
+def test_each_row_is_read_once(tmp_path: Path, process: Any) -> None:
+    """Its process may be missing, or of another type."""
+    second = [{**row, "id": 2, "pid": process, "end": 1_101_000} for row in ROWS["kernel_dispatch"]]
+    path = rocpd(tmp_path / "t.db", ROWS | {"kernel_dispatch": ROWS["kernel_dispatch"] + second})
+    traces = opened(path)
+    assert sorted(traces.sql("SELECT dur_ns FROM kernels").rows()) == [(1_000,), (500_000,)]
+    assert traces.sql("SELECT count(*) FROM memcpys").rows() == [(1,)]
+
+
+def test_a_table_without_processes(tmp_path: Path) -> None:
+    copies = [{name: value for name, value in row.items() if name != "pid"} for row in ROWS["memory_copy"]]
+    path = rocpd(tmp_path / "t.db", ROWS | {"memory_copy": copies})
+    assert opened(path).sql("SELECT dur_ns FROM memcpys").rows() == [(50_000,)]
+
+
+@pytest.mark.parametrize("ids", [[1, 5, 5], [1, 5, "5.0"]])
+def test_repeated_ids_are_refused(tmp_path: Path, ids: list[Any]) -> None:
+    """A join of k rows with the same id, in three tables, would give k^3 events for each dispatch."""
+    agents = [{**ROWS["info_agent"][1], "id": id_} for id_ in ids]
+    path = rocpd(tmp_path / "t.db", ROWS | {"info_agent": agents})
+    with pytest.raises(analyze.InputError, match=r"damaged: the ids of rocpd_info_agent\w* are not distinct integers"):
+        analyze.open(path)
+
+
 def test_missing_tables_and_odd_values(tmp_path: Path) -> None:
     """An older file has no streams and no agents; values may be of any type."""
     dispatch = {"id": 1, "pid": 1, "agent_id": 5, "kernel_id": 9, "queue_id": 8, "start": "100", "end": b"\xff\xfe"}

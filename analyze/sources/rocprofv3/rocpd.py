@@ -41,13 +41,13 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             raise InputError(f"{path}: not a database of rocprofv3: it has no table rocpd_kernel_dispatch")
         ranks: dict[tuple[str, int | None], int] = {}
         lost: Counter[str] = Counter()
-        for suffix in suffixes:
-            database = _Database(connection, tables, suffix)
+        databases = {suffix: _Database(connection, tables, suffix) for suffix in suffixes}
+        for suffix, database in databases.items():
             for process in database.processes():
                 ranks.setdefault((suffix, process), len(ranks))
             report.info |= database.run_columns()
         for (suffix, process), rank in ranks.items():
-            for table, columns, n in _Database(connection, tables, suffix).work(process):
+            for table, columns, n in databases[suffix].work(process):
                 yield table, rank if len(ranks) > 1 else None, record_batch(table, columns, n, lost)
         if len(ranks) > 1:
             report.warnings.append(f"{path.name}: the ranks of its {len(ranks)} processes are guessed from their order")
@@ -62,6 +62,7 @@ class _Database:
         self._connection = connection
         self._tables = tables
         self._suffix = suffix
+        self._checked: set[str] = set()
 
     def processes(self) -> list[int | None]:
         """Return the processes with work, by their row in rocpd_info_process."""
@@ -138,13 +139,24 @@ class _Database:
         sql = f"SELECT {', '.join(selected.values())} FROM {self._quoted(table)} AS w"
         for alias, home, column in joins:
             if "id" in self._tables.columns(self._name(home)) and column in self._tables.columns(self._name(table)):
+                self._check_ids(home)
                 sql += f' LEFT JOIN {self._quoted(home)} AS {alias} ON {alias}.id = w."{column}"'
-        if process is not None:
-            sql += " WHERE w.pid = ?"
+        sql += f" WHERE {self._value('w', table, 'pid')} IS ?"
         with readable(self._tables.path, self._name(table)):
-            cursor = self._connection.execute(sql, () if process is None else (process,))
+            cursor = self._connection.execute(sql, (process,))
             while batch := cursor.fetchmany(_BATCH_ROWS):
                 yield dict(zip(selected, map(list, zip(*batch, strict=True)), strict=True))
+
+    def _check_ids(self, table: str) -> None:
+        """Raise InputError unless the ids of rows are distinct integers: a join would multiply events."""
+        if table in self._checked:
+            return
+        sql = f"SELECT 1 FROM {self._quoted(table)} WHERE id IS NOT NULL GROUP BY id"
+        with readable(self._tables.path, self._name(table)):
+            wrong = self._connection.execute(f"{sql} HAVING count(*) > 1 OR typeof(id) <> 'integer' LIMIT 1").fetchall()
+        if wrong:
+            raise InputError(f"{self._tables.path}: damaged: the ids of {self._name(table)} are not distinct integers")
+        self._checked.add(table)
 
     def _all(self, table: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         return self._rows(f"SELECT {', '.join(self._column('w', table, c) for c in columns)}", table)
@@ -164,10 +176,14 @@ class _Database:
         return f'"{self._name(table)}"'
 
     def _column(self, alias: str, table: str, column: str) -> str:
-        """Return the SQL of a column; NULL if the file does not have it."""
+        """Return the SQL of a column, under its name."""
+        return f'{self._value(alias, table, column)} AS "{column}"'
+
+    def _value(self, alias: str, table: str, column: str) -> str:
+        """Return the SQL of the values of a column; NULL if the file does not have it."""
         if column not in self._tables.columns(self._name(table)):
-            return f'NULL AS "{column}"'
-        return f'CAST({alias}."{column}" AS {"TEXT" if column in _TEXT else "INTEGER"}) AS "{column}"'
+            return "NULL"
+        return f'CAST({alias}."{column}" AS {"TEXT" if column in _TEXT else "INTEGER"})'
 
 
 def _common(rows: dict[str, list[Any]]) -> Columns:
