@@ -129,7 +129,12 @@ def test_links_are_left_out(tmp_path: Path) -> None:
     trace = write_trace(tmp_path / "t.json", [kernel("k", 0, 3)])
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         tar.add(trace, "t.json")
-        for name, kind in (("soft.json", tarfile.SYMTYPE), ("hard.json", tarfile.LNKTYPE), ("pipe", tarfile.FIFOTYPE)):
+        for name, kind in (
+            ("soft.json", tarfile.SYMTYPE),
+            ("\udcff", tarfile.SYMTYPE),
+            ("hard.json", tarfile.LNKTYPE),
+            ("pipe", tarfile.FIFOTYPE),
+        ):
             link = tarfile.TarInfo(name)
             link.type, link.linkname = kind, str(secret)
             tar.addfile(link)
@@ -138,10 +143,11 @@ def test_links_are_left_out(tmp_path: Path) -> None:
         info = zipfile.ZipInfo("soft.json")
         info.external_attr = (stat.S_IFLNK | 0o777) << 16
         archive.writestr(info, str(secret))
-    for name, count in (("a.tar", 3), ("a.zip", 1)):
+    for name, count in (("a.tar", 4), ("a.zip", 1)):
         with analyze.open(tmp_path / name) as traces:
             assert traces.sql("SELECT name FROM kernels").rows() == [("k",)]
             assert f"{tmp_path / name}: {count} links and special files are left out: soft.json" in traces.warnings[0]
+            assert traces.warnings[0].encode()
 
 
 def test_bombs_are_refused(tmp_path: Path) -> None:
@@ -157,11 +163,34 @@ def test_bombs_are_refused(tmp_path: Path) -> None:
         assert refused(tmp_path / name).startswith("refused: more than 268 MB unpacked")
 
 
-def test_many_files_are_refused(tmp_path: Path) -> None:
-    member = tarfile.TarInfo("t").tobuf()
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE])
+def test_many_entries_are_refused(tmp_path: Path, kind: bytes) -> None:
+    member = tarfile.TarInfo("t")
+    member.type = kind
     with gzip.open(tmp_path / "a.tar.gz", "wb", 1) as out:
-        out.write(member * 20_001)
-    assert refused(tmp_path / "a.tar.gz").startswith("refused: it has more than 20,000 files")
+        out.write(member.tobuf() * 20_001)
+    assert refused(tmp_path / "a.tar.gz").startswith("refused: it has more than 20,000 files and folders")
+
+
+def test_folders_of_files_are_counted(tmp_path: Path) -> None:
+    """250 files, each in 80 folders of its own: 20,250 files and folders."""
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in range(250):
+            archive.writestr(f"{number}/" * 80 + "t.json", "")
+    assert refused(tmp_path / "a.zip").startswith("refused: it has more than 20,000 files and folders")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("f/" * 100 + "t.json", "")
+    assert refused(tmp_path / "a.zip") == "refused: it has more than 100 folders in each other"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_is_one_sentence(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", method) as archive:
+        archive.writestr("t.json", b"[]" * 1000)
+    packed = bytearray((tmp_path / "a.zip").read_bytes())
+    packed[45:70] = bytes(byte ^ 255 for byte in packed[45:70])  # the header has 36 bytes
+    (tmp_path / "a.zip").write_bytes(packed)
+    assert refused(tmp_path / "a.zip").startswith("cannot be unpacked: ")
 
 
 @pytest.mark.parametrize("name", ["a.zip", "a.tar", "a.tar.gz", "a.tar.zst", "a.json.zst"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import lzma
 import re
 import shutil
 import stat
@@ -12,22 +13,34 @@ import tempfile
 import weakref
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from analyze.errors import InputError, os_failure
 from analyze.sources.remote import RawPath, RemotePath, fetched
+from analyze.store.file_digest import printable_text
 
 _NAME = re.compile(r"(?P<stem>.*?)\.(?P<kind>zip|tar|tar\.gz|tgz|tar\.zst|tzst|zst)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile("[A-Za-z]:.*", re.DOTALL)
-_MOST_FILES = 20_000
+_MOST_ENTRIES = 20_000
+_MOST_DEPTH = 100
 _ALWAYS_BYTES = 256 << 20
 _MOST_RATIO = 100
 """An archive may become `_ALWAYS_BYTES`, or so many times its size: text of a trace shrinks to a 60th at most."""
 _PIECE = 1 << 20
 _NAMED = 3
+
+_DAMAGES = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    RuntimeError,  # zipfile, for a password or an unknown method
+)
 
 Unpack = Callable[[IO[bytes], "_Target"], None]
 
@@ -35,6 +48,11 @@ Unpack = Callable[[IO[bytes], "_Target"], None]
 def is_archive(path: RawPath) -> bool:
     """Return whether a file is an archive that can be unpacked, by its name."""
     return _NAME.fullmatch(path.name) is not None
+
+
+def first_named(names: Sequence[str]) -> str:
+    """Return the first names of a list, for a warning."""
+    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 class Unpacked:
@@ -84,16 +102,13 @@ class Unpacked:
             target = _Target(archive, folder, _most_bytes(copy, folder))
             with copy.open("rb") as packed:
                 _UNPACK[match["kind"].lower()](packed, target)
-        except (zipfile.BadZipFile, tarfile.TarError, EOFError, NotImplementedError, zlib.error, ValueError) as e:
-            raise InputError(f"{archive}: cannot be unpacked: {e}") from e
-        except RuntimeError as e:  # zipfile, for a password
+        except _DAMAGES as e:
             raise InputError(f"{archive}: cannot be unpacked: {e}") from e
         except OSError as e:
             raise os_failure(e, f"{archive}: cannot be unpacked: {e.strerror or e}") from e
         if target.links:
-            more = ", ..." if len(target.links) > _NAMED else ""
-            named = ", ".join(target.links[:_NAMED]) + more
-            self.warnings.append(f"{archive}: {len(target.links)} links and special files are left out: {named}")
+            left_out = f"{len(target.links)} links and special files are left out"
+            self.warnings.append(f"{archive}: {left_out}: {first_named(target.links)}")
         return folder
 
 
@@ -105,16 +120,26 @@ class _Target:
         self._archive = archive
         self._folder = folder
         self.most_bytes = self._left = most_bytes
-        self._files = 0
+        self._entries = 0
+        self._folders: set[tuple[str, ...]] = set()
+
+    def count(self, entries: int = 1) -> None:
+        """Count files, folders and links. Raises InputError beyond the limit."""
+        self._entries += entries
+        if self._entries > _MOST_ENTRIES:
+            most = f"it has more than {_MOST_ENTRIES:,} files and folders"
+            raise InputError(f"{self._archive}: refused: {most}; unpack it yourself and give the folder")
 
     def write(self, name: str, content: IO[bytes]) -> None:
         """Write a file. Raises InputError for a name outside the folder, and beyond the limits."""
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if not parts or ".." in parts or parts[0].startswith("/") or _DRIVE.fullmatch(parts[0]):
             raise InputError(f"{self._archive}: refused: {name!r} is a path outside the archive")
-        self._files += 1
-        if self._files > _MOST_FILES:
-            raise InputError(f"{self._archive}: refused: it has more than {_MOST_FILES:,} files; unpack it yourself")
+        if len(parts) > _MOST_DEPTH:
+            raise InputError(f"{self._archive}: refused: it has more than {_MOST_DEPTH} folders in each other")
+        folders = {parts[:depth] for depth in range(1, len(parts))} - self._folders
+        self._folders |= folders
+        self.count(len(folders))
         path = self._folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
@@ -142,9 +167,10 @@ def _most_bytes(copy: Path, folder: Path) -> int:
 def _zip(packed: IO[bytes], target: _Target) -> None:
     with zipfile.ZipFile(packed) as archive:
         for member in archive.infolist():
+            target.count()
             kind = stat.S_IFMT(member.external_attr >> 16)
             if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-                target.links.append(member.filename)
+                target.links.append(printable_text(member.filename))
             elif not member.is_dir():
                 with archive.open(member) as content:
                     target.write(member.filename, content)
@@ -153,10 +179,11 @@ def _zip(packed: IO[bytes], target: _Target) -> None:
 def _tar(packed: IO[bytes] | _Bounded, target: _Target) -> None:
     with tarfile.open(fileobj=cast(IO[bytes], packed), mode="r|") as archive:
         for member in archive:
+            target.count()
             if member.isreg() and (content := archive.extractfile(member)):
                 target.write(member.name, content)
             elif not member.isdir():
-                target.links.append(member.name)
+                target.links.append(printable_text(member.name))
 
 
 def _tar_gz(packed: IO[bytes], target: _Target) -> None:

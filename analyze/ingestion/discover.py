@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
-from analyze.ingestion.archives import Unpacked, is_archive
+from analyze.ingestion.archives import Unpacked, first_named, is_archive
 from analyze.ingestion.graph_captures import CAPTURES, FOLDER
 from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
 from analyze.ingestion.raw_files import export_of, given_paths
@@ -39,7 +39,6 @@ _ARCHIVES = {".zip", ".tar", ".tgz", ".tzst", ".7z", ".rar", ".zst", ".xz", ".bz
 _JAX_COPY = "perfetto_trace.json.gz"
 """jax.profiler.trace(..., create_perfetto_trace=True) writes the events of HOST.trace.json.gz again."""
 _SLUG_LENGTH = 80
-_NAMED = 3
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _AT_ONCE = 8
 """Files at URLs that are read at the same time: latency dominates."""
@@ -184,20 +183,16 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
             archives.append(printable(entry))
     if archives:
         many = "archives are" if len(archives) > 1 else "archive is"
-        below.warnings.append(f"{path}: {len(archives)} {many} not read, name or unpack them: {_first_named(archives)}")
+        below.warnings.append(f"{path}: {len(archives)} {many} not read, name or unpack them: {first_named(archives)}")
     if links:
         many = "links are" if len(links) > 1 else "link is"
-        below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {_first_named(links)}")
+        below.warnings.append(f"{path}: {len(links)} symbolic {many} not followed: {first_named(links)}")
     return below
 
 
 def _is_archive(path: RawPath) -> bool:
     """Whether a file is an archive, or compressed in another way than gzip, by its name."""
     return PurePath(plain_name(path)).suffix.lower() in _ARCHIVES
-
-
-def _first_named(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _look_into(
