@@ -16,6 +16,7 @@ import pytest
 import analyze
 import schemas
 from analyze.query import data_needs
+from analyze.sources.chrome.producers import jax, msprof, proton, unitrace
 from schemas import api_roles, kernel_rules
 
 _SLOW_S = 0.002
@@ -142,6 +143,15 @@ def test_regex_takes_linear_time(key):
             continue
         short, long = (min(_use(pattern, methods, text(n)) for _ in range(5)) for n in _LENGTHS)
         assert long < 10 * short, (text(40), short, long)
+
+
+@pytest.mark.parametrize("pattern", [m.PATTERN for m in (jax, msprof, proton, unitrace)])
+@pytest.mark.parametrize("start", ['"/device:A:', '"/device:', '"DEVICE<', '"call_stack"'])
+def test_beginning_of_a_trace_takes_linear_time(pattern, start):
+    """Texts that begin like a producer's name and do not end."""
+    for unit in ("0", "A", ">", " ", start):
+        short, long = (min(_use(pattern, {"search"}, start + unit * n) for _ in range(3)) for n in _LENGTHS)
+        assert long < 10 * short or long < _SLOW_S
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from analyze.sources.chrome.events import Event
 from analyze.sources.chrome.producers.place import DERIVED, Place, args_of, sizes_of, text_of, whole_of
 
 NAME = "JAX (XLA)"
-PATTERN = re.compile(rb'"/device:[A-Z]+:[0-9]+[^"]*"|"/host:CPU"')
+PATTERN = re.compile(rb'"/device:[A-Z]+:[0-9]|"/host:CPU"')
 
 _DEVICE = re.compile(r"/device:[A-Z]+:([0-9]{1,9})")
 _STREAM = re.compile(r"Stream #([0-9]{1,9})")
