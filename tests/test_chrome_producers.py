@@ -86,6 +86,15 @@ def test_jax_trace(tmp_path: Path) -> None:
     assert traces.info().runs[0].steps == 1
 
 
+def test_a_jax_trace_of_many_threads(tmp_path: Path) -> None:
+    """The names of 1,000 host threads, in 80 KB, precede the GPU; its XLA Ops are derived from its streams."""
+    threads = [named(701, "/host:CPU"), *(thread(701, tid, f"thread-{tid}") for tid in range(1_000))]
+    gpu = [named(1, "/device:GPU:0"), thread(1, 15, "Stream #15(Compute)"), thread(1, 17, "XLA Ops")]
+    rows = [row(1, "gemm", tid=15, dur=200), row(1, "dot.1", tid=17, dur=200)]
+    [found] = ask(write_trace(tmp_path / "t.trace.json", [*threads, *gpu, *rows]), "kernel-share")
+    assert (found["name"], found["total_ns"]) == ("gemm", 200_000)
+
+
 def test_a_folder_of_jax_is_one_run(tmp_path: Path) -> None:
     """It has the trace, a copy for Perfetto, and the XPlane."""
     events = [named(1, "/device:GPU:0"), thread(1, 15, "Stream #15(Compute)"), row(1, "gemm", tid=15)]

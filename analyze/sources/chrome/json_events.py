@@ -20,7 +20,6 @@ from analyze.sources.chrome.producers import other_json
 from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
-_PEEKED_BYTES = 64 << 10
 _LOOK_BACK = 64 << 10
 _WIDEST_BOUNDARY = 256
 """Bytes of the longest `},{` with spaces that is found across two parts of a buffer."""
@@ -114,11 +113,11 @@ class TraceFile:
         except OSError as e:
             raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
 
-    def peek(self) -> bytes:
-        """Return up to 64 KiB of the beginning of the events; call it before `chunks`."""
-        while len(self._buffer) < _PEEKED_BYTES and (more := self._read()):
+    def peek(self, size: int = 64 << 10) -> bytes:
+        """Return up to `size` bytes of the beginning of the events; call it before `chunks`."""
+        while len(self._buffer) < size and (more := self._read()):
             self._buffer += more
-        return self._buffer[:_PEEKED_BYTES]
+        return self._buffer[:size]
 
     def _read(self, size: int = 0) -> bytes:
         try:

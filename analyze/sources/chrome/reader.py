@@ -34,6 +34,8 @@ from analyze.sources.remote import RawPath, RemotePath
 _LISTED = 8
 """Most counts in a warning."""
 _GPU_TABLES = {"kernels", "memcpys", "memsets"}
+_NAMES_BYTES = 1 << 20
+"""Bytes at the beginning that name the producer, and the processes and threads of other producers than torch."""
 _SCANNED_BYTES = 4 << 20
 """Bytes that are scanned for events at a time: a malicious file may have an event in every two bytes."""
 
@@ -124,7 +126,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     report.zero_ns = base_ns or 0
     scanner = Scanner(in_object=not trace.header.is_array)
     tally = Tally()
-    head = trace.peek()
+    head = trace.peek(_NAMES_BYTES)
     producer = producer_of(head, in_object=not trace.header.is_array)
     processes = processes_of(trace)
     several = processes is not None

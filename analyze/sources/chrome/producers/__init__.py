@@ -1,6 +1,6 @@
 """Recognise Chrome traces of other programs than torch.profiler, a module for each whose device work is read.
 
-A module has NAME, PATTERN (of the first 64 KiB) and `translate`, which gives an event the category and arguments that
+A module has NAME, PATTERN (of the first MiB) and `translate`, which gives an event the category and arguments that
 torch.profiler would have written. Another program is refused by name (`_REFUSED`) or named in a warning (`_UNREAD`).
 """
 
@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from msgspec import Raw
-
 from analyze.sources.chrome.events import Event, Tally, decode_singles
 from analyze.sources.chrome.json_recovery import Scanner
 from analyze.sources.chrome.producers import jax, msprof, proton, unitrace
-from analyze.sources.chrome.producers.place import Place
+from analyze.sources.chrome.producers.place import Place, text_of
 
 _TRANSLATED = (jax, msprof, unitrace, proton)
 _UNREAD = (("rocprof (ROCm)", re.compile(rb'"(?:CPU )?(?:HIP|HSA) API"')),)
@@ -90,7 +88,7 @@ def _places(head: bytes, in_object: bool) -> dict[Thread, Place]:
     processes: dict[int | str | None, str] = {}
     threads: dict[Thread, str] = {}
     for e in decode_singles(Scanner(in_object).feed(head), Tally()):
-        if e.ph == "M" and e.args and (name := _text(e.args.label)):
+        if e.ph == "M" and e.args and (name := text_of(e.args.label)):
             if e.name == "process_name":
                 processes[e.pid] = name
             elif e.name == "thread_name":
@@ -103,7 +101,3 @@ def _places(head: bytes, in_object: bool) -> dict[Thread, Place]:
     for (pid, tid), thread in threads.items():
         places[pid, tid] = Place(processes.get(pid, ""), thread, numbers.get(pid), pid in with_streams)
     return places
-
-
-def _text(raw: Raw) -> str:
-    return bytes(raw).strip(b'"').decode("utf-8", "replace")
