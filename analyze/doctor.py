@@ -10,6 +10,7 @@ from analyze.browser import has_browser
 from analyze.cpus import cpus
 from analyze.errors import InputError
 from analyze.ingestion.cache import contents
+from analyze.store.file_digest import printable, printable_text
 from schemas import extras
 from schemas.checks import Check
 from schemas.tools import NCU, NSYS, Tool
@@ -55,7 +56,7 @@ def _extras() -> list[Check]:
 
 def _tool(tool: Tool) -> Check:
     if path := tool.find():
-        return Check(name=tool.name, status="ok", found=path)
+        return Check(name=tool.name, status="ok", found=printable_text(path))
     suffix = {"nsys": ".nsys-rep", "ncu": ".ncu-rep"}[tool.name]
     fix = f"export {suffix} files where it is installed, or install {tool.product}: {tool.url}"
     return Check(name=tool.name, status="missing", found=f"not on PATH; {suffix} files need it", fix=fix)
@@ -75,13 +76,14 @@ def _cache() -> Check:
         there = contents()
         size = f"{sum(e.bytes for e in there.entries) / 1e6:,.1f} of at most {there.limit / 1e6:,.1f} MB"
     except (InputError, OSError) as e:
-        return Check(name="cache", status="missing", found=str(e), fix=fix, required=True)
+        return Check(name="cache", status="missing", found=printable_text(str(e)), fix=fix, required=True)
     folder = there.folder.absolute()
     while not os.path.lexists(folder):
         folder = folder.parent
-    if not os.access(folder, os.W_OK):
-        return Check(name="cache", status="missing", found=f"cannot write to {there.folder}", fix=fix, required=True)
-    return Check(name="cache", status="ok", found=f"{there.folder}: {size}")
+    name = printable(there.folder)
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        return Check(name="cache", status="missing", found=f"cannot write to {name}", fix=fix, required=True)
+    return Check(name="cache", status="ok", found=f"{name}: {size}")
 
 
 def _terminal() -> Check:

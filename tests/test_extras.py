@@ -12,6 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from commands import run_cli
 from support import ROOT, SAMPLES
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -122,6 +123,21 @@ def test_the_doctor_names_all_missing_extras(python: Path) -> None:
     assert set(missing) == expected
     for extra, check in missing.items():
         assert (check["status"], check["fix"]) == ("missing", f"pip install 'tracequarry[{extra}]'")
+
+
+def test_the_doctor_refuses_a_file_as_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "file"))
+    ran = run_cli("doctor", "--format", "json")
+    [cache] = [c for c in json.loads(ran.stdout) if c["name"] == "cache"]
+    assert (ran.returncode, cache["found"]) == (1, f"cannot write to {tmp_path / 'file'}")
+
+
+def test_the_doctor_names_folders_that_are_not_utf8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRACEQUARRY_CACHE", f"{tmp_path}/\udcff")
+    ran = run_cli("doctor", "--format", "json")
+    [cache] = [c for c in json.loads(ran.stdout) if c["name"] == "cache"]
+    assert ran.returncode == 0 and cache["found"].startswith(f"{tmp_path}/\\udcff: 0.0 of at most ")
 
 
 def test_the_doctor_fails_without_a_cache(python: Path) -> None:
