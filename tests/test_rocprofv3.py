@@ -188,6 +188,15 @@ def test_missing_tables_and_odd_values(tmp_path: Path) -> None:
     assert found == [("gemm(float*)", 0, 8, 100, None)]
 
 
+def test_devices_without_agents_have_one_number_in_all_ranks(tmp_path: Path) -> None:
+    """The first process uses agent 6, the second agents 5 and 6."""
+    own = [{"id": n, "pid": pid, "agent_id": agent, "start": n, "end": 9} for n, (pid, agent) in enumerate(
+        [(1, 6), (2, 5), (2, 6)]
+    )]  # fmt: skip
+    found = opened(rocpd(tmp_path / "t.db", {"kernel_dispatch": own})).sql("SELECT rank, device FROM kernels").rows()
+    assert sorted(found) == [(0, 1), (1, 0), (1, 1)]
+
+
 @pytest.mark.parametrize(
     "text", ['{"rocprofiler-sdk-tool": [{"agents": 5}]}', '{"rocprofiler-sdk-tool": [', '{"rocprofiler-sdk-tool": 1}']
 )

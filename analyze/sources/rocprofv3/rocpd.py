@@ -10,6 +10,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,12 @@ class _Database:
         self._suffix = suffix
         self._checked: set[str] = set()
 
+    @cached_property
+    def _order(self) -> dict[int | None, int]:
+        """Numbers of GPUs by agent, for a file without the table of agents: in the order of the agents."""
+        rows = self._rows(f"SELECT DISTINCT {self._column('w', 'kernel_dispatch', 'agent_id')}", "kernel_dispatch")
+        return {agent: at for at, agent in enumerate(sorted({row["agent_id"] for row in rows} - {None}))}
+
     def processes(self) -> list[int | None]:
         """Return the processes with work, by their row in rocpd_info_process."""
         found: set[int | None] = set()
@@ -96,7 +103,10 @@ class _Database:
     def _kernels(self, rows: dict[str, list[Any]]) -> Columns:
         columns: Columns = {
             "name": [demangled(*names) for names in zip(rows["s.display_name"], rows["s.kernel_name"], strict=True)],
-            "device": _devices(rows["a.type_index"], rows["agent_id"]),
+            "device": [
+                self._order.get(agent) if index is None else index
+                for index, agent in zip(rows["a.type_index"], rows["agent_id"], strict=True)
+            ],
             "stream": [q if s is None else s for s, q in zip(rows["stream_id"], rows["queue_id"], strict=True)],
             "shared_mem_bytes": rows["group_segment_size"],
             **_common(rows),
@@ -194,13 +204,6 @@ def _common(rows: dict[str, list[Any]]) -> Columns:
         "dur_ns": [None if start is None or end is None or end < start else end - start for start, end in ends],
         "correlation_id": [stack or None for stack in rows.get("e.stack_id", ())] or None,
     }
-
-
-def _devices(indices: Sequence[int | None], agents: Sequence[int | None]) -> list[int | None]:
-    """Return indices of GPUs; without the table of agents, GPUs are numbered in the order of their agents."""
-    order = {agent: at for at, agent in enumerate(sorted({a for a in agents if a is not None}))}
-    found = zip(indices, agents, strict=True)
-    return [at if at is not None else None if agent is None else order[agent] for at, agent in found]
 
 
 def _memcpys(rows: dict[str, list[Any]]) -> Columns:
