@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import shutil
 import stat
 import tarfile
@@ -78,6 +79,20 @@ def test_a_run_folder_in_an_archive(tmp_path: Path) -> None:
         kernels = file.read().count('"cat": "kernel"')
     with analyze.open(zipped(RUN, tmp_path / "pasted")) as traces:
         assert traces.sql(TOTAL).rows()[0][0] == kernels > 0
+
+
+def test_files_are_named_by_their_archive(tmp_path: Path) -> None:
+    """One of two traces is damaged; the second ingest finds nothing new."""
+    folder = tmp_path / "job"
+    write_trace(folder / "good.json", [kernel("k", 0, 3)])
+    (folder / "bad.json").write_text("[nothing")
+    archive = zipped(folder, tmp_path / "packed")
+    first, second = (analyze.ingest(archive, store=tmp_path / "store") for _ in range(2))
+    warning = f"{archive}/job/bad.json: not a Chrome trace: no event could be read from it; left out"
+    assert first.warnings == second.warnings == [warning]
+    assert (len(first.ingested), len(second.unchanged)) == (1, 1)
+    os.utime(archive, (1, 1))
+    assert len(analyze.ingest(archive, store=tmp_path / "store").ingested) == 1
 
 
 def test_a_compressed_trace(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import lzma
+import os
 import re
 import shutil
 import stat
@@ -99,7 +100,7 @@ class Unpacked:
         self._archives[str(folder)] = str(archive)
         try:
             folder.mkdir()
-            target = _Target(archive, folder, _most_bytes(copy, folder))
+            target = _Target(archive, folder, _most_bytes(copy, folder), copy.stat().st_mtime_ns)
             with copy.open("rb") as packed:
                 _UNPACK[match["kind"].lower()](packed, target)
         except _DAMAGES as e:
@@ -115,10 +116,11 @@ class Unpacked:
 class _Target:
     """The folder that an archive is unpacked into, and what it may still take."""
 
-    def __init__(self, archive: RawPath, folder: Path, most_bytes: int):
+    def __init__(self, archive: RawPath, folder: Path, most_bytes: int, mtime_ns: int):
         self.links: list[str] = []
         self._archive = archive
         self._folder = folder
+        self._mtime_ns = mtime_ns
         self.most_bytes = self._left = most_bytes
         self._entries = 0
         self._folders: set[tuple[str, ...]] = set()
@@ -148,6 +150,8 @@ class _Target:
                 if self._left < 0:
                     raise self.too_large()
                 file.write(piece)
+        # The files of an unchanged archive are unchanged.
+        os.utime(path, ns=(self._mtime_ns, self._mtime_ns))
 
     def too_large(self) -> InputError:
         """Return the error for an archive beyond the limit of bytes."""

@@ -75,8 +75,9 @@ def discover(
         _discover(given, known or {}, as_one, found)
     found.warnings[:] = [*found.unpacked.warnings, *map(found.unpacked.named, found.warnings)]
     for run in found:
-        run.columns["source"] = found.unpacked.named(run.columns["source"])
-        run.warnings = list(map(found.unpacked.named, run.warnings))
+        run.unpacked = found.unpacked or None
+        run.columns["source"] = run.shown(run.columns["source"])
+        run.warnings = list(map(run.shown, run.warnings))
     return found
 
 

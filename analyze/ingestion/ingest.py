@@ -111,9 +111,11 @@ def ingest(
                 done, lost = read_files(run, staging / str(at), pool, jobs, progress, full)
                 if not done and lost:
                     result.failed.append(run.run_id)
-                    failures += lost.values()
+                    failures += map(run.shown, lost.values())
                     continue
-                run.warnings += [f"{problem}; left out" for problem in lost.values()]
+                run.warnings += [f"{run.shown(problem)}; left out" for problem in lost.values()]
+                for one in done:
+                    one.report.warnings = list(map(run.shown, one.report.warnings))
                 derived = derived_digest(store.snapshot.runs, run.full)
                 stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs, derived)
                 store.commit(run.run_id, stored, written)
@@ -152,7 +154,11 @@ def stored_files(run: RunInput) -> list[StoredFile]:
     """Return the raw files of a run as they are now, run.json files first."""
     states = [(path, file_state(path)) for path in run.manifests + [f.path for f in run.files]]
     return [
-        StoredFile(**state._asdict(), digest=run.digests.if_known(state), looked=run.looked.get(path))
+        StoredFile(
+            **state._replace(path=run.shown(state.path))._asdict(),
+            digest=run.digests.if_known(state),
+            looked=run.looked.get(path),
+        )
         for path, state in states
     ]
 
@@ -202,7 +208,7 @@ def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
             problem = f"{result.file.path}: has {table} of rank {rank}, and so has {other}, of the same run"
             if result.file.path in run.named:
                 raise InputError(problem)
-            run.warnings.append(f"{problem}; left out")
+            run.warnings.append(f"{run.shown(problem)}; left out")
             done.remove(result)
             continue
         owners |= dict.fromkeys(result.written, result.file)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from analyze.errors import InputError
+from analyze.ingestion.archives import Unpacked
 from analyze.ingestion.grouping import name_rank, shifts
 from analyze.ingestion.raw_files import export_of
 from analyze.sources import BY_KIND, rank_hint
@@ -48,6 +49,12 @@ class RunInput:
     """The id of a run folder that is one node's part of a job."""
     full: str | None = None
     """The run of the full block, if this one is the GPU-only block of the same program."""
+    unpacked: Unpacked | None = None
+    """The archives that its files may be from."""
+
+    def shown(self, text: str) -> str:
+        """Return a text with the names of archives instead of their temporary folders."""
+        return self.unpacked.named(text) if self.unpacked else text
 
 
 def run_folder(folder: RawPath) -> list[RunInput]:
