@@ -107,6 +107,17 @@ def test_sizes_and_starts(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("marker", [[], ["{" + json.dumps({"header": _header(0, PAIR)})]])
+def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker: list[str]) -> None:
+    """The marker of the second dump is missing or damaged: its record must not count for the first communicator."""
+    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)]))
+    with path.open("a") as file:
+        file.write("".join(f"{line}\n" for line in [*marker, json.dumps(_reduce(2, 20))]))
+    assert [r["comm_id"] for r in sql(path, "SELECT comm_id FROM nccl_records")] == [WORLD]
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert f"line {3 + len(marker)} is left out: its communicator is not known" in run["warnings"]
+
+
 def test_what_is_lost_is_said(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)], dropped=5, announced=3))
     with path.open("a") as file:
@@ -134,8 +145,8 @@ def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
 
 
 def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
-    begin = _dump(_header(0), "v4.3", [])
-    begin[0]["header"] = {"id": "<b>"}
-    path = _write(tmp_path / "a.log", begin, [_reduce(1, 10)])
+    dump = _dump(_header(0), "v4.3", [_reduce(1, 10)])
+    dump[0]["header"] = {"id": "<b>"}
+    path = _write(tmp_path / "a.log", dump)
     done = run_cli("query", "nccl-log", path)
     assert done.returncode == 0 and "a value is missing or cannot be" in done.stderr

@@ -100,6 +100,8 @@ class _Log:
         data = _object(line)
         if data is None:
             self._lost.add(number, "its JSON is damaged")
+            if '"header"' in line:  # it may be the marker of another communicator
+                self._begin(None, {})
             return
         header = data.get("header")
         stats = data.get("dump_stats")
@@ -113,8 +115,12 @@ class _Log:
         if key is None:
             self._lost.add(number, "no record of NCCL Inspector")
             return
+        known = header if isinstance(header, dict) else self._header if self._awaited[key] > 0 else None
         self._awaited[key] -= 1
-        row = _row(data[key], _KINDS[key], header if isinstance(header, dict) else self._header)
+        if known is None:
+            self._lost.add(number, "its communicator is not known")
+            return
+        row = _row(data[key], _KINDS[key], known)
         if row is None:
             self._lost.add(number, "a value is missing or cannot be")
             return
@@ -157,10 +163,8 @@ def _object(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any] | None) -> Row | None:
+def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any]) -> Row | None:
     """Return the columns of an operation; None if one that each has is missing."""
-    if header is None:
-        return None
     name = text(header.get("comm_name"))
     busbw = perf.get(f"{kind}_busbw_gbs")
     times = perf.get("event_trace_ts")
