@@ -118,6 +118,15 @@ def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker
     assert f"line {3 + len(marker)} is left out: its communicator is not known" in run["warnings"]
 
 
+def test_one_rank_does_not_know_who_waits(tmp_path: Path) -> None:
+    """A call without a bandwidth does not count as one of 0 GB/s: 100 B in 10 us x 2 (4 - 1) / 4 are 0.015 GB/s."""
+    records = [_reduce(1, 10, 100), _reduce(2, 30, 100, coll_busbw_gbs=None)]
+    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", records))
+    [row] = ask(path, "nccl-log")
+    assert (row["total_ns"], row["waiting_ns"], row["last_rank"]) == (40_000, None, None)
+    assert row["busbw_gb_per_s"] == pytest.approx(0.015)
+
+
 def test_what_is_lost_is_said(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)], dropped=5, announced=3))
     with path.open("a") as file:

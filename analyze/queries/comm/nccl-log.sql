@@ -16,19 +16,22 @@
 -- @column total_ns ns             Sum of the durations.
 -- @column avg_ns ns               Mean duration.
 -- @column max_ns ns               Longest.
--- @column busbw_gb_per_s GB/s     Bus bandwidth over all these calls.
--- @column waiting_ns ns           How long a rank waited for others in them, mean of the ranks.
+-- @column busbw_gb_per_s GB/s     Bus bandwidth over all calls that have one.
+-- @column waiting_ns ns           How long a rank waited for others in them, mean of the ranks; empty if only one is
+--                                 logged.
 -- @column last_rank index         Rank of the communicator that was last most often; empty if only one is logged.
 -- @main run_id, communicator, comm_size, operation, message_bytes, algorithms, calls, total_ns, busbw_gb_per_s,
 --   waiting_ns, last_rank
 -- @order run_id, total_ns DESC, communicator, operation, message_bytes
+-- @use arithmetic
 -- @needs a log of NCCL Inspector
 -- @pass all
 -- @plot bars y=operation x=total_ns
 WITH calls AS (
     SELECT
         run_group, run_id, comm_id, any_value(comm_name) AS comm_name, max(comm_size) AS comm_size, operation,
-        max(bytes) AS bytes, count(*) AS ranks, min(dur_ns) AS dur_ns, avg(dur_ns) - min(dur_ns) AS waiting_ns,
+        max(bytes) AS bytes, count(*) AS ranks, min(dur_ns) AS dur_ns,
+        CASE WHEN count(*) > 1 THEN avg(dur_ns) - min(dur_ns) END AS waiting_ns,
         arg_min(busbw_gb_per_s, (dur_ns, comm_rank)) AS busbw_gb_per_s,
         CASE WHEN count(*) > 1 AND min(dur_ns) < max(dur_ns) THEN arg_min(comm_rank, (dur_ns, comm_rank)) END
             AS last_rank,
@@ -42,7 +45,7 @@ SELECT
     CASE '{each}' WHEN 'size' THEN bytes END AS message_bytes,
     nullif(string_agg(DISTINCT algorithm, ', ' ORDER BY algorithm), '') AS algorithms, count(*) AS calls,
     max(ranks) AS logged_ranks, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns, avg(dur_ns) AS avg_ns,
-    max(dur_ns) AS max_ns, sum(busbw_gb_per_s * dur_ns) / nullif(sum(dur_ns), 0) AS busbw_gb_per_s,
+    max(dur_ns) AS max_ns, mean_over(busbw_gb_per_s, dur_ns) AS busbw_gb_per_s,
     sum(waiting_ns)::BIGINT AS waiting_ns, mode(last_rank) AS last_rank
 FROM calls
 GROUP BY run_group, run_id, comm_id, comm_size, operation, 6
