@@ -60,6 +60,33 @@ def test_a_prompt_attends_to_what_is_cached_and_to_itself(tmp_path: Path) -> Non
     assert row["note"] == "at least: 33 % of the time in kernels of products and attention is not counted"
 
 
+def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> None:
+    attention = [[4, 8, 16], [4, 2, 16], [4, 2, 16], [4, 8, 16]]
+    events = [
+        event("user_annotation", "execute_context_0(0)_generation_4(4)", 0, 20),
+        *call("aten::mm", 1, 1, [[4, 128], [128, 512]], "nvjet_tst"),
+        *call("vllm::unified_attention_with_output", 8, 2, attention, "kernel_unified_attention_3d"),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    assert (row["flops"], row["attention_flops"]) == (2 * 4 * 128 * 512, None)
+    # One of two kernels of 2 us.
+    assert row["note"] == "at least: 50 % of the time in kernels of products and attention is not counted"
+
+
+def test_the_peak_is_that_of_the_type(tmp_path: Path) -> None:
+    """A kernel in TF32 is compared with its peak, 494.5 TFLOP/s on an H200 (989 sparse). The peak of int8 is not known."""
+    types = {"float": ["float", "float"], "int8": ["signed char", "signed char"]}
+    for name, own in types.items():
+        product = call("aten::mm", 1, 1, [[4, 128], [128, 512]], "sm80_xmma_gemm_f32f32_tf32f32_f32", own)
+        write_trace(tmp_path / name / "t.json", [event("user_annotation", "decode", 0, 20), *product], **H200)
+    flops = 2 * 4 * 128 * 512
+    [row] = ask(tmp_path / "float", "serving-mfu")
+    assert row["mfu_pct"] == pytest.approx(100 * flops / 494.5e12 / 20e-6)
+    [row] = ask(tmp_path / "int8", "serving-mfu")
+    assert (row["flops"], row["mfu_pct"]) == (flops, None)
+    assert row["note"] == "NVIDIA H200 has no published peak for a type that was used"
+
+
 def test_sample_by_shapes() -> None:
     """examples/generate.py: 2 layers of width 512, 1000 words, a prompt of 128 tokens and 11 steps of one token."""
     rows = {r["kind"]: r for r in ask(SAMPLES / "generate", "serving-mfu")}

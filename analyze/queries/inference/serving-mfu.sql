@@ -1,14 +1,14 @@
 -- Which share of the GPU's peak and memory bandwidth do prefill and decode reach?
 --
 -- MFU (model FLOPs utilization) = FLOPs / (time x peak), MBU (memory bandwidth utilization) = bytes / (time x
--- bandwidth), with the time of the steps as in `serving`. Counted are matrix products, from the shapes of their
--- operators, and attention. Bytes are the least that must move: matrices, inputs and outputs of each product, and of
--- attention the keys and values of each request's context, new queries and results, each once. Where the names of
--- steps tell context lengths, attention has 4 x head size x heads FLOPs for each pair of a new token and one that it
--- attends to, whatever its kernel computes: paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang
--- and aiter. Sliding windows count in full. Else it counts by shapes, as in `flops-by-op`, if its operator is one of
--- torch's. Operators that hide their weights (fused experts, quantized products of servers) do not count: figures are
--- then at least so much.
+-- bandwidth), with the time of the steps as in `serving`. The peak is that of the inputs' type, as in `mfu`; without
+-- one, MFU is empty. Counted are matrix products, from the shapes of their operators, and attention. Bytes are the
+-- least that must move: matrices, inputs and outputs of each product, and of attention the keys and values of each
+-- request's context, new queries and results, each once. Where the names of steps tell context lengths, attention has
+-- 4 x head size x heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes:
+-- paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. Else
+-- it counts by shapes, as in `flops-by-op`, if its operator is one of torch's. Operators that hide their weights (fused
+-- experts, quantized products of servers) do not count: figures are then at least so much.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               As in `serving`.
@@ -59,13 +59,15 @@ counted AS (
 ),
 -- A replay runs the captured calls again.
 sized_work AS (
-    SELECT DISTINCT
-        run_id, rank, track, sized_call AS call, CASE WHEN replayed THEN correlation_id END AS replay
+    SELECT
+        run_id, rank, track, sized_call AS call, CASE WHEN replayed THEN correlation_id END AS replay,
+        bool_or(is_tf32) AS tf32
     FROM step_work
     WHERE sized_call IS NOT NULL
+    GROUP BY ALL
 ),
 of_sizes AS (
-    SELECT w.track, c.type, c.is_attention, c.flops, c.bytes, c.query_width, c.key_width
+    SELECT w.track, w.tf32, c.type, c.is_attention, c.flops, c.bytes, c.query_width, c.key_width
     FROM sized_work w
     JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
     JOIN counted c USING (run_id, rank, signature)
@@ -89,24 +91,34 @@ server_ops AS (
 ),
 attention AS (
     SELECT
-        track, type, flops AS shape_flops, bytes AS shape_bytes, query_width, key_width,
+        track, tf32, type, flops AS shape_flops, bytes AS shape_bytes, query_width, key_width,
         input_dtype_bytes(type) AS key_bytes
     FROM of_sizes
     WHERE is_attention
     UNION ALL
-    SELECT track, type, NULL, NULL, query_width, key_width, key_bytes FROM server_ops
+    SELECT track, false, type, NULL, NULL, query_width, key_width, key_bytes FROM server_ops
 ),
 lengths AS (
     SELECT track, pairs, tokens, prompt_context + decode_context AS context FROM served_steps
 ),
 counts AS (
-    SELECT track, type, flops, bytes, NULL AS attention_flops, NULL AS kv_bytes FROM of_sizes WHERE NOT is_attention
+    SELECT track, tf32, type, flops, bytes, NULL AS attention_flops, NULL AS kv_bytes
+    FROM of_sizes
+    WHERE NOT is_attention
     UNION ALL
     SELECT
-        track, type, coalesce(4 * query_width * pairs, shape_flops) AS flops,
+        track, tf32, type, coalesce(4 * query_width * pairs, shape_flops) AS flops,
         coalesce(2 * key_width * context * key_bytes + 2 * query_width * tokens * input_dtype_bytes(type), shape_bytes),
         coalesce(4 * query_width * pairs, shape_flops), 2 * key_width * context * key_bytes
     FROM attention JOIN lengths USING (track)
+),
+typed AS (
+    SELECT
+        c.* EXCLUDE (tf32), s.run_id,
+        compute_roofs(type, tf32 OR coalesce(r.precision = 'tf32', false)) AS roofs
+    FROM counts c
+    JOIN served_steps s ON s.track = c.track
+    JOIN (SELECT run_id, precision FROM runs) r ON r.run_id = s.run_id
 ),
 peaks AS (
     SELECT
@@ -117,19 +129,20 @@ peaks AS (
 ),
 timed AS (
     SELECT
-        s.*, p.bandwidth, n.flops, n.bytes, n.attention_flops, n.kv_bytes, n.ideal_s, k.products_ns, k.counted_ns
+        s.*, p.bandwidth, n.flops, n.bytes, n.attention_flops, n.kv_bytes, n.ideal_s, n.unheld, k.products_ns,
+        k.counted_ns
     FROM served_steps s
     LEFT JOIN peaks p ON p.run_id = s.run_id
     LEFT JOIN (
         SELECT
-            c.track, sum(flops)::BIGINT AS flops, sum(bytes)::BIGINT AS bytes,
+            track, sum(flops)::BIGINT AS flops, sum(bytes)::BIGINT AS bytes,
             sum(attention_flops)::BIGINT AS attention_flops, sum(kv_bytes)::BIGINT AS kv_bytes,
-            fsum(flops / p.peak[list_filter(compute_roofs(type, false), lambda r : p.peak[r] IS NOT NULL)[1]])
-                AS ideal_s
-        FROM counts c
-        JOIN served_steps s ON s.track = c.track
-        LEFT JOIN peaks p ON p.run_id = s.run_id
-        GROUP BY c.track
+            fsum(flops / rate) AS ideal_s, bool_or(flops > 0 AND rate IS NULL) AS unheld
+        FROM (
+            SELECT t.*, p.peak[list_filter(roofs, lambda r : p.peak[r] IS NOT NULL)[1]] AS rate
+            FROM typed t LEFT JOIN peaks p USING (run_id)
+        )
+        GROUP BY track
     ) n ON n.track = s.track
     LEFT JOIN (
         SELECT
@@ -141,8 +154,11 @@ timed AS (
             SELECT DISTINCT run_id, rank, call
             FROM sized_calls SEMI JOIN counted USING (run_id, rank, signature)
         ) c ON c.run_id = w.run_id AND c.rank = w.rank AND c.call = w.sized_call
-        LEFT JOIN (SELECT DISTINCT track, op_tid, op_start_ns FROM server_ops) o
-            ON o.track = w.track AND o.op_tid = w.op_tid AND o.op_start_ns = w.op_start_ns
+        LEFT JOIN (
+            SELECT DISTINCT track, op_tid, op_start_ns
+            FROM server_ops JOIN lengths USING (track)
+            WHERE pairs IS NOT NULL
+        ) o ON o.track = w.track AND o.op_tid = w.op_tid AND o.op_start_ns = w.op_start_ns
         GROUP BY w.track
     ) k ON k.track = s.track
 )
@@ -152,7 +168,8 @@ SELECT
     CASE WHEN bool_and(t.attention_flops IS NOT NULL) THEN sum(t.attention_flops)::BIGINT END AS attention_flops,
     CASE WHEN bool_and(t.kv_bytes IS NOT NULL) THEN sum(t.kv_bytes)::BIGINT END AS kv_cache_bytes,
     sum(t.flops)::DOUBLE / nullif(sum(t.bytes), 0) AS flops_per_byte,
-    100e9 * fsum(t.ideal_s) / nullif(sum(step_ns), 0) AS mfu_pct,
+    CASE WHEN NOT bool_or(coalesce(unheld, false)) THEN 100e9 * fsum(t.ideal_s) / nullif(sum(step_ns), 0) END
+        AS mfu_pct,
     100e9 * sum(t.bytes) / any_value(t.bandwidth) / nullif(sum(step_ns), 0) AS mbu_pct,
     nullif(concat_ws(
         '; ',
@@ -161,7 +178,10 @@ SELECT
             'at least: %.0f %% of the time in kernels of products and attention is not counted',
             pct(sum(products_ns - coalesce(counted_ns, 0)), sum(products_ns))
         ) END,
-        CASE WHEN any_value(t.bandwidth) IS NULL THEN coalesce(gpu_name, 'the GPU') || ' has no published peaks' END
+        CASE
+            WHEN any_value(t.bandwidth) IS NULL THEN coalesce(gpu_name, 'the GPU') || ' has no published peaks'
+            WHEN bool_or(unheld) THEN gpu_name || ' has no published peak for a type that was used'
+        END
     ), '') AS note
 FROM timed t JOIN (SELECT run_id, gpu_name FROM runs) r ON r.run_id = t.run_id
 GROUP BY run_group, t.run_id, t.rank, kind, gpu_name

@@ -1,5 +1,5 @@
 -- Steps of inference with their GPU work: when each begins and ends, and what it generates.
--- @use intervals, launches, serving_steps
+-- @use intervals, launches, op_flops, serving_steps
 
 -- @view cache_writes  a row is a call of an operator that writes keys and values into a cache: concatenation along the
 --   third of four dimensions, and index_copy and index_put into four dimensions.
@@ -20,6 +20,7 @@ WHERE name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
 -- @column replayed bool           Whether its launch call launches a CUDA graph.
 -- @column is_attention bool       Whether it is an attention kernel.
 -- @column is_product bool         Whether it is a kernel of a matrix product.
+-- @column is_tf32 bool            Whether it computes in TF32.
 -- @column is_write bool           Whether it writes keys and values into a cache.
 CREATE TABLE step_work AS
 WITH _steps AS (
@@ -29,6 +30,7 @@ SELECT
     w.run_id, w.rank, s.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.dur_ns, w.correlation_id, w.op_tid,
     w.op_start_ns, w.sized_call, contains(w.call_name, 'GraphLaunch') AS replayed,
     coalesce(n.family = 'attention', false) AS is_attention, coalesce(n.family = 'gemm', false) AS is_product,
+    coalesce(p.is_tf32, false) AS is_tf32,
     o.start_ns IS NOT NULL OR regexp_matches(
         w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
     ) AS is_write
@@ -37,6 +39,7 @@ FROM (FROM gpu_work SEMI JOIN serving_steps USING (run_id, rank)) w
 ASOF JOIN _steps s
     ON s.run_id = w.run_id AND s.rank = w.rank AND s.tid = w.call_tid AND w.call_start_ns >= s.start_ns
 LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
+LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
 LEFT JOIN cache_writes o
     ON o.run_id = w.run_id AND o.rank = w.rank AND o.tid = w.op_tid AND o.start_ns = w.op_start_ns
 WHERE w.call_start_ns < s.end_ns;
