@@ -86,6 +86,10 @@ def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
     assert (world_row["waiting_ns"], world_row["last_rank"]) == (2 * 3 * 40_000 // 4, 2)
     assert world_row["busbw_gb_per_s"] == pytest.approx(4_000_000 / 100_000 * 1.5)
     assert world_row["algorithms"] == "RING LL"
+    by_rank = [r for r in ask(tmp_path, "nccl-log", by=("rank",)) if r["communicator"] == WORLD]
+    assert {r["rank"]: (r["calls"], r["total_ns"], r["waiting_ns"]) for r in by_rank} == {
+        rank: (2, 200_000 if rank == 2 else 280_000, None) for rank in range(4)
+    }
     assert (rows["pair", "AllReduce"]["calls"], rows["pair", "AllReduce"]["last_rank"]) == (1, None)
     # Each of both ranks sends once.
     assert (rows["pair", "Send"]["calls"], rows["pair", "Send"]["total_ns"]) == (2, 14_000)

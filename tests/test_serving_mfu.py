@@ -74,7 +74,7 @@ def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> No
 
 
 def test_the_peak_is_that_of_the_type(tmp_path: Path) -> None:
-    """A kernel in TF32 is compared with its peak, 494.5 TFLOP/s on an H200 (989 sparse). The peak of int8 is not known."""
+    """A kernel in TF32 is compared with its peak, 494.5 TFLOP/s on an H200 (989 sparse). That of int8 is not known."""
     types = {"float": ["float", "float"], "int8": ["signed char", "signed char"]}
     for name, own in types.items():
         product = call("aten::mm", 1, 1, [[4, 128], [128, 512]], "sm80_xmma_gemm_f32f32_tf32f32_f32", own)
