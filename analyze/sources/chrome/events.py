@@ -119,7 +119,7 @@ class Tally:
     """Counts the events of a trace, or of a part of it. Each event is in one of the first three counts."""
 
     events: int = 0
-    """Events that were read, also those without a table (flows, counters, process names)."""
+    """Events that were read, also those without a table (flows, process names)."""
     lost: Counter[str] = field(default_factory=Counter)
     """Unreadable events, by reason."""
     unread: Counter[str] = field(default_factory=Counter)

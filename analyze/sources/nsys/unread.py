@@ -49,7 +49,7 @@ _KINDS: Mapping[str, str] = {
 
 
 def unread_tables(tables: Tables) -> list[str]:
-    """Return a phrase for each table with events that are not read: `MPI calls (MPI_P2P_EVENTS: 1 row)`."""
+    """Return a phrase for each table with events that are not read: `UCX calls (UCX_EVENTS: 1 row)`."""
     found = []
     for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
         columns = tables.columns(table)
