@@ -171,6 +171,16 @@ def test_a_table_without_processes(tmp_path: Path) -> None:
     assert opened(path).sql("SELECT dur_ns FROM memcpys").rows() == [(50_000,)]
 
 
+def test_more_processes_than_a_node_has_are_refused(tmp_path: Path) -> None:
+    """Each process is a rank with files of its own."""
+    dispatches = [{**ROWS["kernel_dispatch"][0], "id": pid, "pid": pid} for pid in range(1_025)]
+    path = rocpd(tmp_path / "t.db", ROWS | {"kernel_dispatch": dispatches})
+    (tmp_path / "t.json").write_text(json.dumps({"rocprofiler-sdk-tool": [{}] * 1_025}))
+    for file in (path, tmp_path / "t.json"):
+        with pytest.raises(analyze.InputError, match=r"it has 1,025 processes; a recording of at most 1,024 is read"):
+            analyze.open(file)
+
+
 @pytest.mark.parametrize("ids", [[1, 5, 5], [1, 5, "5.0"]])
 def test_repeated_ids_are_refused(tmp_path: Path, ids: list[Any]) -> None:
     """A join of k rows with the same id, in three tables, would give k^3 events for each dispatch."""

@@ -1,12 +1,34 @@
-"""Columns of the tables from values of rocprofv3."""
+"""What both formats of rocprofv3 share: columns of the tables from its values, limits and warnings."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
+
+from analyze.errors import InputError
+from analyze.sources.interface import FileReport
+
+_MOST_RANKS = 1024
+"""Limit, because each rank gets its own files. A recording is of one node."""
 
 _COPY = re.compile(r"(HOST|DEVICE)_TO_(HOST|DEVICE)")
 _LETTERS = {"HOST": "H", "DEVICE": "D"}
+
+
+def check_processes(path: Path, processes: int) -> None:
+    """Raise InputError for more processes than a node can have."""
+    if processes > _MOST_RANKS:
+        raise InputError(f"{path}: it has {processes:,} processes; a recording of at most {_MOST_RANKS:,} is read")
+
+
+def warn(path: Path, report: FileReport, processes: int, lost: Counter[str]) -> None:
+    """Add a warning for guessed ranks, and for values that their columns cannot hold."""
+    if processes > 1:
+        report.warnings.append(f"{path.name}: the ranks of its {processes} processes are guessed from their order")
+    if lost:
+        report.warnings.append(f"{path.name}: {lost.total():,} values that their columns cannot hold are NULL")
 
 
 def copy_kind(name: str | None) -> str:

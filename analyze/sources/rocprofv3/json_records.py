@@ -15,7 +15,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.chrome.arrow_columns import Columns, record_batch
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.rocprofv3.columns import blocks, call_table, copy_kind, demangled
+from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
 
 _GPU = 2
 """Type of an agent."""
@@ -112,17 +112,14 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise InputError(f"{path}: not JSON of rocprofv3, or damaged: {e}") from e
+    check_processes(path, len(file.processes))
     lost: Counter[str] = Counter()
     several = len(file.processes) > 1
     for rank, process in enumerate(file.processes):
         report.info |= _run_columns(process)
         for table, columns, n in _work(process):
             yield table, rank if several else None, record_batch(table, columns, n, lost)
-    if several:
-        many = len(file.processes)
-        report.warnings.append(f"{path.name}: the ranks of its {many} processes are guessed from their order")
-    if lost:
-        report.warnings.append(f"{path.name}: {lost.total():,} values that their columns cannot hold are NULL")
+    warn(path, report, len(file.processes), lost)
 
 
 def _run_columns(process: _Process) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from analyze.sources.chrome.arrow_columns import Columns, record_batch
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.nsys.sqlite_tables import SqliteTables, connect, with_log
 from analyze.sources.nsys.values import readable
-from analyze.sources.rocprofv3.columns import blocks, call_table, copy_kind, demangled
+from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
 
 _SET = re.compile(r"rocpd_kernel_dispatch((?:_\w+)?)", re.ASCII)
 _BATCH_ROWS = 64 << 10
@@ -47,13 +47,11 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             for process in database.processes():
                 ranks.setdefault((suffix, process), len(ranks))
             report.info |= database.run_columns()
+        check_processes(path, len(ranks))
         for (suffix, process), rank in ranks.items():
             for table, columns, n in databases[suffix].work(process):
                 yield table, rank if len(ranks) > 1 else None, record_batch(table, columns, n, lost)
-        if len(ranks) > 1:
-            report.warnings.append(f"{path.name}: the ranks of its {len(ranks)} processes are guessed from their order")
-        if lost:
-            report.warnings.append(f"{path.name}: {lost.total():,} values that their columns cannot hold are NULL")
+        warn(path, report, len(ranks), lost)
 
 
 class _Database:
