@@ -98,6 +98,8 @@ def test_rank_in_a_file_name_needs_a_set(tmp_path: Path) -> None:
     "names",
     [
         ("step5_rank0", "step5_rank1", "step9_rank0", "step9_rank1"),
+        # Epochs, not places of experts.
+        ("ep1_rank0", "ep1_rank1", "ep2_rank0", "ep2_rank1"),
         # As tensorboard_trace_handler names them: host_pid.time. Rank 1 is a little later each time.
         ("n_70.1700000000000", "n_71.1700000000200", "n_70.1700000009000", "n_71.1700000009100"),
         # SGLang by stage, also with data-parallel attention. Replicas of vLLM.

@@ -270,7 +270,7 @@ def _rank(pair: tuple[int, BareFile]) -> int:
 
 def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
     """Group recordings by file names without the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
-    for places in _PLACES:
+    for places in (None, *_PLACES):
         runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
         for rank, file in ranked:
             runs[_without_rank(file.path.name, rank, places)].append((rank, file))
@@ -279,9 +279,10 @@ def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareF
     return None
 
 
-def _without_rank(name: str, rank: int, places: re.Pattern[str]) -> str:
+def _without_rank(name: str, rank: int, places: re.Pattern[str] | None) -> str:
     match = next((m for p in _RANK_PATTERNS if (m := p.search(name)) and int(m[1]) == rank), None)
-    return places.sub("*", name if match is None else name[: match.start(1)] + "*" + name[match.end(1) :])
+    rest = name if match is None else name[: match.start(1)] + "*" + name[match.end(1) :]
+    return places.sub("*", rest) if places else rest
 
 
 def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
