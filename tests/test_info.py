@@ -67,7 +67,8 @@ def test_many_runs_are_a_table() -> None:
     said = told(SAMPLES, width="120")
     assert (
         said.startswith("43 runs\n")
-        and f"{len(catalog())} of {len(catalog())} queries can be answered" in said
+        # No sample has logs of NCCL Inspector.
+        and f"{len(catalog()) - 1} of {len(catalog())} queries can be answered" in said
         and said.count("NVIDIA H200") == 26
         and said.count("NVIDIA H100") == 14
     )

