@@ -68,10 +68,10 @@ def _without_thread_error() -> Iterator[None]:
     Inside this block, C's `stderr` is a file in memory. Its other lines are printed at the end. Python's stderr is the
     file descriptor, which stays.
     """
-    libc = ctypes.CDLL(None)
-    if threading.current_thread() is threading.main_thread() or not hasattr(libc, "open_memstream"):
+    if threading.current_thread() is threading.main_thread() or sys.platform != "linux":
         yield
         return
+    libc = ctypes.CDLL(None)
     libc.open_memstream.restype = ctypes.c_void_p
     text, size = ctypes.c_void_p(), ctypes.c_size_t()
     stderr = ctypes.c_void_p.in_dll(libc, "stderr")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch  # noqa: F401 (imported before a test changes the platform)
 from collect_support import NO_GPU, Collect, Ran, environment, interrupt, start, wait_for
+
+from collect.injected.quiet_start import start_quietly
 
 WRITES = """
 import os, subprocess, sys
@@ -150,3 +156,16 @@ def test_signals_are_forwarded_to_the_program(tmp_path: Path) -> None:
     assert code == 0, stderr
     assert "came SIGUSR2" in log.read_text()
     assert Ran(code, "", stderr, output).manifest.status == "done"
+
+
+@pytest.mark.parametrize("platform", ["darwin", "win32"])
+def test_profiler_starts_in_a_thread_without_glibc(platform: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only glibc lets a program replace C's stderr: macOS has it by another name, Windows not at all."""
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.delattr(ctypes, "CDLL")
+    profile = SimpleNamespace(profiler=SimpleNamespace(), started=[])
+    profile.start = lambda: profile.started.append(threading.current_thread())
+    thread = threading.Thread(target=start_quietly, args=(profile,))
+    thread.start()
+    thread.join()
+    assert profile.started == [thread]
