@@ -109,8 +109,20 @@ def test_pipeline() -> None:
     assert (row["finding"], row["workload"], row["confidence"]) == ("tf32", "training, pipeline", "estimated")
     # Half of the fp32 products of four GPUs; a stage has no others.
     work = [e for rank in range(4) for e in recorded("pipeline-4gpu", rank) if e["cat"] == "kernel"]
-    products = [e["dur"] for e in work if "f32f32_f32f32" in e["name"] or "sgemm" in e["name"]]
-    assert row["saving_ns"] == pytest.approx(1e3 * sum(products) / 2 / 4, rel=0.001)
+    products = [e for e in work if "f32f32_f32f32" in e["name"] or "sgemm" in e["name"]]
+    assert row["saving_ns"] == pytest.approx(1e3 * sum(e["dur"] for e in products) / 2 / 4, rel=0.001)
+    # Its place: the longest product of the operator with most of their time. One process, with one GPU, is a rank.
+    ops = [
+        {e["args"]["External id"]: e["name"] for e in recorded("pipeline-4gpu", rank) if e["cat"] == "cpu_op"}
+        for rank in range(4)
+    ]
+    times: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for e in products:
+        times[ops[e["args"]["device"]][e["args"]["External id"]]].append((e["dur"], e["args"]["device"]))
+    operator = max(times, key=lambda name: sum(dur for dur, _ in times[name]))
+    dur, rank = max(times[operator])
+    assert (row["operator"], row["rank"], row["device"]) == (operator, rank, rank)
+    assert row["end_ns"] - row["start_ns"] == pytest.approx(1e3 * dur, abs=1)
     # The rank that others wait for, and what it computes meanwhile.
     late = found["pipeline-bubble"]
     assert late["rank"] == late["device"] == 1 and "its GPU computes for" in late["evidence"]
@@ -122,10 +134,17 @@ def test_experts() -> None:
     assert (row["finding"], row["workload"]) == ("exposed-communication", "training, experts")
     assert row["try"].startswith("overlap the exchange of tokens")
     # All communication of the four GPUs is exposed; part of it is waiting.
-    work = [e for rank in range(4) for e in recorded("expert-4gpu", rank) if e["cat"] == "kernel"]
-    sent = sum(e["dur"] for e in work if "nccl" in e["name"])
+    sent = [[e for e in recorded("expert-4gpu", rank) if "ncclDevKernel" in e["name"]] for rank in range(4)]
     both = row["saving_ns"] + found["stragglers"]["saving_ns"]
-    assert both == pytest.approx(1e3 * sent / 4, rel=0.001)
+    assert both == pytest.approx(1e3 * sum(e["dur"] for kernels in sent for e in kernels) / 4, rel=0.001)
+    # Its place: the longest transfer. One group makes all calls, in one order; a transfer begins with its last rank.
+    longest, rank = max(
+        (e["ts"] + e["dur"] - max(other["ts"] for other in call), rank)
+        for call in zip(*(sorted(kernels, key=lambda e: float(e["ts"])) for kernels in sent), strict=True)
+        for rank, e in enumerate(call)
+    )
+    assert (row["rank"], row["device"], row["operator"]) == (rank, rank, "record_param_comms")
+    assert row["end_ns"] - row["start_ns"] == pytest.approx(1e3 * longest, abs=2)
 
 
 def test_tensor_parallelism() -> None:
