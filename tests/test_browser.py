@@ -1,6 +1,6 @@
 """The first screen of each kind of page at 1280 x 900: figures, findings and timeline without scrolling.
 
-`TRACEQUARRY_ALL_SAMPLES=1` opens the reports of all samples.
+`TRACEQUARRY_ALL_SAMPLES=1` opens the report and the page of `serve` of each sample, and unfolds all in them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 from support import ROOT, SAMPLES
-from test_report import Opened, Pages, browser, needs_browser, pages, serious
+from test_report import UNFOLD, Opened, Pages, browser, needs_browser, pages, serious
 from test_serve import Opened as Served
 from test_serve import serving
+
+import analyze
+from analyze.errors import InputError
 
 assert browser and pages  # fixtures
 
@@ -24,12 +27,26 @@ FIRST = {
     "generate": TIMED,
     "matmuls": (".strip", ".findings", "#flops h3"),
     "hang-missing": (".strip", "article[data-query=hang] table"),
+    "hang-size": (".strip", "article[data-query=hang] table"),
 }
 """What the first screen has, from top to bottom: of training, of inference, of counters, of a hang."""
-ALL = {p.name: () for p in SAMPLES.iterdir() if p.is_dir()} if os.environ.get("TRACEQUARRY_ALL_SAMPLES") else {}
+ALL = {p.name for p in SAMPLES.iterdir() if p.is_dir()} if os.environ.get("TRACEQUARRY_ALL_SAMPLES") else set()
 STUDIES = sorted((ROOT / "docs" / "studies").glob("*/report.html"))
 LEAST = 150
 """Pixels of the last of them that are seen."""
+
+
+def parts_of(sample: str) -> tuple[str, ...]:
+    """What the first screen of a sample has: findings if there is advice, the timeline if a trace has times."""
+    if sample in FIRST:
+        return FIRST[sample]
+    path = SAMPLES / sample
+    try:
+        findings = (".findings",) if analyze.open(path).advise().dicts() else ()
+    except InputError:  # neither GPU work nor operators nor counters
+        findings = ()
+    traces = [f for pattern in ("*/*.trace.json.gz", "*/*.sqlite") for f in path.glob(pattern)]
+    return (".strip", *findings, "#timeline canvas" if traces else "article h3")
 
 
 def check_first_screen(page: Any, parts: tuple[str, ...]) -> None:
@@ -41,11 +58,13 @@ def check_first_screen(page: Any, parts: tuple[str, ...]) -> None:
 
 
 @needs_browser
-@pytest.mark.parametrize("sample", ALL | FIRST)
+@pytest.mark.parametrize("sample", sorted(ALL | set(FIRST)))
 def test_first_screen_of_a_report(browser: Any, pages: Pages, sample: str) -> None:
     opened = Opened(browser, pages(sample), width=1280)
     opened.page.evaluate("scrollTo(0, 0)")
-    check_first_screen(opened.page, FIRST.get(sample) or (".strip", "h2"))
+    check_first_screen(opened.page, parts_of(sample))
+    if ALL:
+        opened.page.evaluate(UNFOLD)
     assert serious(opened.page) == []
     opened.close()
 
@@ -59,19 +78,26 @@ def test_first_screen_of_a_study(browser: Any, study: Path) -> None:
     # A figure leads to its part of the page.
     target = opened.page.locator(".strip a").first.get_attribute("href")
     assert opened.page.locator(target).count() == 1
+    if ALL:
+        opened.page.evaluate(UNFOLD)
+        assert serious(opened.page) == []
     opened.close()
 
 
 @needs_browser
-@pytest.mark.parametrize("sample", ["resnet18-1gpu", "matmuls"])
+@pytest.mark.parametrize("sample", sorted(ALL | {"resnet18-1gpu", "matmuls"}))
 def test_first_screen_of_serve(browser: Any, sample: str) -> None:
+    parts = parts_of(sample)
     with serving(SAMPLES / sample) as server:
         opened = Served(browser, server, "", width=1280)
-        opened.page.locator(".findings").first.wait_for()
         # What was recorded comes before what was not.
-        opened.page.locator(FIRST[sample][-1]).first.wait_for()
-        check_first_screen(opened.page, FIRST[sample])
-        opened.close("first-screen")
+        for part in parts:
+            opened.page.locator(part).first.wait_for()
+        check_first_screen(opened.page, parts)
+        if ALL:
+            opened.whole()
+            opened.page.evaluate(UNFOLD)
+        opened.close(f"first-screen-{sample}")
 
 
 @needs_browser

@@ -107,7 +107,7 @@ def test_report_of_one_run(pages: Pages) -> None:
     ("sample", "asked"),
     [
         ("cuda-graph", {"graph-replays", "kernel-pace"}),
-        ("generate", {"serving", "mfu", "kernel-pace", "op-roofline"}),
+        ("generate", {"serving", "throughput", "token-latency", "mfu", "kernel-pace", "op-roofline"}),
         ("lm-compiled", {"compiled", "mfu", "kernel-pace", "op-roofline"}),
         ("resnet18-checkpoint", {"recompute", "kernel-pace"}),
         ("late-rank", {"comm-exposed", "collectives", "kernel-pace"}),
@@ -115,12 +115,13 @@ def test_report_of_one_run(pages: Pages) -> None:
 )
 def test_sections_match_the_recording(pages: Pages, sample: str, asked: set[str]) -> None:
     """What the program does (sample_traces/README.md) is shown, what it does not is not, and how to record that is."""
-    special = {"graph-replays", "serving", "compiled", "recompute", "comm-exposed", "pipeline-bubbles", "moe-balance"}
+    with_hint = {"graph-replays", "serving", "compiled", "pipeline-bubbles", "moe-balance"}
+    special = with_hint | {"throughput", "token-latency", "recompute", "comm-exposed"}
     text = pages(sample).read_text()
     shown = {m for m in re.findall(r"<code>analyze query ([a-z-]+)", text)}
     assert asked <= shown and shown & special == asked & special
     lacking = words(text[text.index('id="lacking"') :])
-    for query in special - {"recompute", "comm-exposed"}:
+    for query in with_hint:
         assert (find(query).question in lacking) == (query not in asked), query
 
 
