@@ -45,6 +45,7 @@ class QueryProcess:
         self.process, self.where = process, where
         self.run = ""
         """The run that it has open."""
+        self._killed = False
 
     @classmethod
     async def start(cls, where: str) -> QueryProcess:
@@ -61,10 +62,12 @@ class QueryProcess:
         try:
             self.process.stdin.write(json.dumps(message).encode() + b"\n")
             line = await self.process.stdout.readline()
-        except (OSError, ValueError):
+        except OSError:
             line = b""
-        if not line.endswith(b"\n"):
+        except ValueError:  # longer than _MOST_LINE
+            line = b""
             self.kill()
+        if not line.endswith(b"\n"):
             code = await self.process.wait()
             raise Failed(f"the process of the query ended with status {code} (out of memory?)", 503)
         said = json.loads(line)
@@ -74,8 +77,12 @@ class QueryProcess:
         return answer
 
     def kill(self) -> None:
-        """Kill the process. Processes that it started end, too, because their stdin ends."""
-        if self.process.returncode is None:
+        """Kill the process. Processes that it started end, too, because their stdin ends.
+
+        It is killed once: to signal a process that has just ended takes its status away from asyncio.
+        """
+        if self.process.returncode is None and not self._killed:
+            self._killed = True
             self.process.kill()
 
 
