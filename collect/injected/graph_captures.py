@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import json
 import time
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -80,18 +79,15 @@ class GraphCaptures:
 
     def _before(self) -> None:
         """Start to record, before the capture: to start a profiler within it would break it."""
-        from torch.profiler import ProfilerActivity, profile
+        from torch.profiler import profile
 
         self._profile = None
         if self._is_recording() or self._is_finished() or self._spent_s > MOST_SECONDS:
             return
         started = time.monotonic()
         synchronize()
-        with self._ignore(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that a cycle's events are dropped: there is one cycle
-            self._profile = profile(
-                activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA], record_shapes=True, with_stack=True
-            )
+        with self._ignore():
+            self._profile = profile(record_shapes=True, with_stack=True)  # of the CPU and its GPUs
             start_quietly(self._profile)
         self._spent_s += time.monotonic() - started
 
