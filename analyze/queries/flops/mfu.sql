@@ -110,12 +110,6 @@ products AS (
     WHERE k.start_ns < w.end_ns
     GROUP BY ALL
 ),
-peaks AS (
-    SELECT run_id, map_from_entries(list((roof, rate))) AS peak
-    FROM published_roofs
-    WHERE kind = 'compute'
-    GROUP BY run_id
-),
 -- In a GPU-only block, the step of a call is that of the work whose twin it launched.
 in_windows AS (
     SELECT c.run_id, c.rank, c.call, w.start_ns AS window_ns
@@ -159,7 +153,7 @@ held AS (
         p.*, CASE WHEN $peak_tflops > 0 THEN 'given' ELSE list_filter(roofs, lambda r : k.peak[r] IS NOT NULL)[1] END
             AS roof,
         CASE WHEN $peak_tflops > 0 THEN $peak_tflops * 1e12 ELSE k.peak[roof] END AS rate
-    FROM placed p LEFT JOIN peaks k USING (run_id)
+    FROM placed p LEFT JOIN published_peaks k USING (run_id)
 ),
 sums AS (
     SELECT
@@ -195,7 +189,7 @@ steps AS (
     LEFT JOIN excluded e ON e.run_id = w.run_id AND e.rank = w.rank AND e.window_ns = w.start_ns
     LEFT JOIN sums s ON s.run_id = w.run_id AND s.rank = w.rank AND s.window_ns = w.start_ns
     LEFT JOIN products t ON t.run_id = w.run_id AND t.rank = w.rank AND t.window_ns = w.start_ns
-    LEFT JOIN peaks k ON k.run_id = g.run_id
+    LEFT JOIN published_peaks k ON k.run_id = g.run_id
     LEFT JOIN (SELECT run_id, rank, undisturbed_step_ns FROM step_costs) u USING (run_id, rank)
 ),
 keyed AS (

@@ -1,7 +1,7 @@
 -- Which share of the GPU's peak and memory bandwidth do prefill and decode reach?
 --
 -- MFU (model FLOPs utilization) = FLOPs / (time x peak), MBU (memory bandwidth utilization) = bytes / (time x
--- bandwidth), with the time of the steps as in `serving`. The peak is that of the inputs' type, as in `mfu`; without
+-- bandwidth), with the time of the steps as in `serving`. The peak is for the inputs' type, as in `mfu`; without
 -- one, MFU is empty. Counted are matrix products, from the shapes of their operators, and attention. Bytes are the
 -- least that must move: matrices, inputs and outputs of each product, and of attention the keys and values of each
 -- request's context, new queries and results, each once. Where the names of steps tell context lengths, attention has
@@ -120,19 +120,12 @@ typed AS (
     JOIN served_steps s ON s.track = c.track
     JOIN (SELECT run_id, precision FROM runs) r ON r.run_id = s.run_id
 ),
-peaks AS (
-    SELECT
-        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
-        max(rate) FILTER (kind = 'memory') AS bandwidth
-    FROM published_roofs
-    GROUP BY run_id
-),
 timed AS (
     SELECT
         s.*, p.bandwidth, n.flops, n.bytes, n.attention_flops, n.kv_bytes, n.ideal_s, n.unheld, k.products_ns,
         k.counted_ns
     FROM served_steps s
-    LEFT JOIN peaks p ON p.run_id = s.run_id
+    LEFT JOIN published_peaks p ON p.run_id = s.run_id
     LEFT JOIN (
         SELECT
             track, sum(flops)::BIGINT AS flops, sum(bytes)::BIGINT AS bytes,
@@ -140,7 +133,7 @@ timed AS (
             fsum(flops / rate) AS ideal_s, bool_or(flops > 0 AND rate IS NULL) AS unheld
         FROM (
             SELECT t.*, p.peak[list_filter(roofs, lambda r : p.peak[r] IS NOT NULL)[1]] AS rate
-            FROM typed t LEFT JOIN peaks p USING (run_id)
+            FROM typed t LEFT JOIN published_peaks p USING (run_id)
         )
         GROUP BY track
     ) n ON n.track = s.track

@@ -95,6 +95,17 @@ WITH _peaks AS (
 SELECT run_id, CASE WHEN roof = 'dram' THEN 'memory' ELSE 'compute' END AS kind, roof, rate
 FROM _peaks JOIN runs USING (gpu_name);
 
+-- @view published_peaks  a row is a run whose GPU has published roofs.
+-- @columns run_id
+-- @column peak row                Operations per second, a map by compute roof.
+-- @column bandwidth number        Bytes per second of its memory.
+CREATE VIEW published_peaks AS
+SELECT
+    run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
+    max(rate) FILTER (kind = 'memory') AS bandwidth
+FROM published_roofs
+GROUP BY run_id;
+
 -- @view roofs  a row is a roof of a run: from the report, else published.
 -- @columns run_id, run_group
 -- @column kind text               compute or memory.

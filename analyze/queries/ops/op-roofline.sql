@@ -124,20 +124,13 @@ sums AS (
     FROM rows
     GROUP BY row_id
 ),
-peaks AS (
-    SELECT
-        run_id, map_from_entries(list((roof, rate)) FILTER (kind = 'compute')) AS peak,
-        max(rate) FILTER (kind = 'memory') AS bandwidth
-    FROM published_roofs
-    GROUP BY run_id
-),
 roofed AS (
     SELECT
         s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
         flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
         bytes::DOUBLE / nullif(busy_ns, 0) AS gb_per_s, p.peak, p.bandwidth,
         list_filter(compute_roofs(type, tf32), lambda roof : p.peak[roof] IS NOT NULL)[1] AS peak_roof
-    FROM sums s JOIN busy b USING (row_id) LEFT JOIN peaks p ON p.run_id = s.run_id
+    FROM sums s JOIN busy b USING (row_id) LEFT JOIN published_peaks p ON p.run_id = s.run_id
 ),
 bound AS (
     SELECT
