@@ -92,12 +92,12 @@ def _places(tables: Tables, owners: Owners) -> dict[int, tuple[int | None, int]]
         (row["pid"], row["cudaId"]): row["gpuId"]
         for row in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["pid", "cudaId", "gpuId"])
     }
-    sampled = {gpu for batch in tables.batches(METRICS, ["typeId"]) for gpu in _numbers(batch["typeId"])}
+    # Older exports do not say which GPU a device is.
+    sampled = set() if gpus else {n for batch in tables.batches(METRICS, ["typeId"]) for n in _numbers(batch["typeId"])}
     found: dict[int, tuple[int | None, int]] = {}
     for process, device in sorted(used):
         gpu = gpus.get((pid_of(process), device))
         if gpu is None and not gpus:
-            # Older exports do not say which GPU a device is.
             gpu = next(iter(sampled)) if len(sampled) == len(used) == 1 else device
         shared = owners.device(process)
         if gpu is not None:
