@@ -139,7 +139,7 @@ class _Log:
         self._awaited.clear()
 
     def end(self, path: Path, report: FileReport) -> None:
-        """Say what was lost."""
+        """Report what was lost."""
         self._close()
         self._lost.tell()
         if self._missing:

@@ -1,14 +1,14 @@
 -- What does each rank of a server do, and which one do the others wait for?
 --
--- The role follows the steps: ranks of a server for prefill have only prompts, those of one for decode only generate.
+-- The role follows the steps: ranks of a prefill server have only prompts, ranks of a decode server only generate.
 -- The load compares ranks with one role: ranks of a tensor-parallel group process the same tokens, data-parallel ones
 -- the tokens of their own requests. A data-parallel rank without requests has idle steps, in which it takes part in
--- the collectives of the others. Waits are those of `stragglers`: a rank with less load waits for one with more.
+-- the collectives of the others. Waits are as in `stragglers`: a rank with less load waits for one with more.
 -- Servers of one deployment are runs of their own; give all their folders.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column role text               prefill, decode, both, or idle: what its steps do.
--- @column steps count             Steps, without those of a draft model.
+-- @column steps count             Steps, without the steps of a draft model.
 -- @column idle_steps count        Steps without a request.
 -- @column requests number         Mean number of requests of the steps.
 -- @column tokens count            Tokens processed.

@@ -8,7 +8,7 @@
 -- its thread, have ended. If the next step begins before that, the CPU works ahead, and steps are timed on the GPU:
 -- from the end of the previous step (the first one: from the start of its work) to the end of their own work. So no
 -- time counts twice, and the sum is the union. Idle: the GPU has no work and waits for the host. Requests and tokens
--- are those in the name of the range, else those of the lookups. Captures of CUDA graphs are no steps.
+-- come from the name of the range, else from the lookups. Captures of CUDA graphs are not steps.
 -- @param per kind|step = kind     What a row is.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

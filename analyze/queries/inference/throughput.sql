@@ -4,7 +4,7 @@
 -- step with at least 90 % of the largest number of requests: before it the batch fills, after it the batch drains.
 -- It begins when that first step is done, whose own tokens do not count. Fewer than 5 such steps, or unknown numbers
 -- of requests: there is no steady state, and the row is of all steps. Warm-up and captures of CUDA graphs before the
--- first step count nowhere. Tokens as in `serving`; empty if those of a step are not known.
+-- first step count nowhere. Tokens as in `serving`; empty if the tokens of a step are not known.
 -- @param window steady|all = steady   Steps: of the steady state, or all.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

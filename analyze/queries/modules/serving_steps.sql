@@ -164,7 +164,7 @@ _named AS (
         r.start_ns >= previous_end((r.run_id, r.rank, r.tid), r.start_ns, r.start_ns + r.dur_ns), true
     )
 ),
--- SGLang's draft model has a range like that of the prompt before it.
+-- SGLang's draft model has a range like the prompt before it.
 _repeats AS (
     SELECT
         *,
