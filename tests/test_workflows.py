@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 import tomllib
-from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from support import ROOT
 
@@ -46,11 +42,3 @@ def test_only_a_release_may_publish() -> None:
     assert WORKFLOWS["release"][True] == {"push": {"tags": ["v*"]}}  # YAML reads the key `on` as true
     assert WORKFLOWS["release"]["jobs"]["publish"]["permissions"] == {"id-token": "write"}
     assert not any("secrets." in path.read_text() for path in (ROOT / ".github").rglob("*.yml"))
-
-
-def test_actionlint(tmp_path: Path) -> None:
-    if shutil.which("actionlint") is None:
-        pytest.skip("needs actionlint")
-    files = map(str, (ROOT / ".github/workflows").glob("*.yml"))
-    ran = subprocess.run(["actionlint", "-shellcheck=", *files], capture_output=True, text=True, cwd=ROOT)
-    assert ran.returncode == 0, ran.stdout
