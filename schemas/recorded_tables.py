@@ -245,6 +245,12 @@ METRIC_TABLES = (
         ("stream", "int64", "", "stream, as the number of its handle"),
         ("device_free_bytes", "int64", "B", "free memory of the device, at an oom"),
         ("stack", "int64", "", "joins to allocator_frames; NULL if none was recorded"),
+        (
+            "metadata",
+            "string",
+            "",
+            "text that the program set (torch.cuda.memory._set_memory_metadata); `collect` names the running nn.Module",
+        ),
     ),
     declare_table(
         "allocator_blocks",

@@ -108,6 +108,7 @@ def _event(entry: Mapping[str, Any]) -> dict[str, Any] | None:
         "bytes": whole(entry.get("size")),
         "stream": whole(entry.get("stream")),
         "device_free_bytes": whole(entry.get("device_free")),
+        "metadata": text(entry.get("user_metadata")) or None,
     }
     needs = ["start_ns", "bytes"] + ([] if row["action"] in ("oom", "snapshot") else ["addr"])
     return None if row["action"] not in _ACTIONS or any(row[name] is None for name in needs) else row

@@ -30,7 +30,7 @@ class FunctionSteps:
         self._found = False
         if name == MODULE_CALL:
             # torch.compile would not compile through a replaced `__call__`.
-            hook_modules(self._nesting.enter, self._leave)
+            hook_modules(lambda _: self._nesting.enter(), lambda _: self._leave())
         else:
             call_before_next_module(self._find)
             self._find_at_replays()

@@ -9,6 +9,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from .module_names import ModuleNames
 from .torch_internals import find
 from .trace_files import private_folder
 
@@ -36,6 +37,8 @@ class MemorySnapshot:
         record = find("torch.cuda.memory._record_memory_history")
         if history and record:
             record(max_entries=MAX_EVENTS)
+            if name := find("torch.cuda.memory._set_memory_metadata"):
+                ModuleNames(name)
 
     @property
     def written(self) -> bool:

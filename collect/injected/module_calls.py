@@ -9,8 +9,8 @@ from typing import Any
 from .torch_internals import find
 
 
-def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], None] | None = None) -> list[Any]:
-    """Call `before` before, and `after` after each call of a module; return what removes these hooks.
+def hook_modules(before: Callable[[Any], None] | None = None, after: Callable[[Any], None] | None = None) -> list[Any]:
+    """Call `before` before, and `after` after each call of a module, with the module; return what removes these hooks.
 
     Not in code that torch.compile traces, which must find nothing to do in them.
     """
@@ -23,7 +23,7 @@ def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], N
 
         def pre_hook(module: Any, inputs: Any) -> None:
             if not is_compiling():
-                before()
+                before(module)
 
         _keep_from_dynamo(pre_hook)
         handles.append(modules.register_module_forward_pre_hook(pre_hook))
@@ -31,7 +31,7 @@ def hook_modules(before: Callable[[], None] | None = None, after: Callable[[], N
 
         def hook(module: Any, inputs: Any, outputs: Any) -> None:
             if not is_compiling():
-                after()
+                after(module)
 
         _keep_from_dynamo(hook)
         handles.append(modules.register_module_forward_hook(hook, always_call=True))
@@ -66,7 +66,7 @@ def call_before_next_module(callback: Callable[[], None]) -> None:
     """Call `callback` once, before the next module call outside the backward pass (which may call modules again)."""
     waiting = True
 
-    def before() -> None:
+    def before(module: Any) -> None:
         nonlocal waiting
         if not waiting or in_backward():
             return
@@ -84,7 +84,7 @@ class ModuleCounter:
         """Start to count."""
         self.count = 0
 
-        def before() -> None:
+        def before(module: Any) -> None:
             self.count += 1
             if self.count == 1:
                 on_first()

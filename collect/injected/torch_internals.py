@@ -20,6 +20,7 @@ INTERNALS = {
     "torch._C._autograd._clear_callbacks": "processes forked from a recorded one grow as they run",
     "torch._C._cuda_attach_out_of_memory_observer": "no memory snapshot is taken when memory runs out",
     "torch.cuda.memory._record_memory_history": "no history of allocations is recorded",
+    "torch.cuda.memory._set_memory_metadata": "memory snapshots do not say which module allocated a block",
     "torch._C._distributed_c10d._dump_nccl_trace": "no flight recorder dump is written at Ctrl-C",
     "torch.cuda.memory._snapshot": "no memory snapshot is taken",
     "torch.distributed.distributed_c10d._get_default_store": "ranks do not begin their blocks of steps together",
