@@ -1,6 +1,6 @@
 """Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics if the GPU has them.
 
-A process of its own reads NVML, or AMD SMI (`python -m collect.gpu_sampler FILE HZ`), so that the program is not
+A process of its own reads NVML, or AMD SMI (`python -m collect.gpu_sampler FILE HZ SCRATCH`): the program is not
 disturbed. It ends when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
 """
 
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from collect.amd_gpu import AmdGpu, amd_gpus
+from collect.program_processes import ProgramProcesses
 from collect.rank_reports import RankReport
 from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
@@ -33,13 +34,16 @@ _STOP_S = 5.0
 
 
 @contextlib.contextmanager
-def sampling(path: Path, hz: float) -> Iterator[None]:
-    """Sample this node's GPUs at this rate into a CSV within the `with` block; without GPUs, write nothing."""
+def sampling(path: Path, hz: float, scratch: Path) -> Iterator[None]:
+    """Sample this node's GPUs at this rate into a CSV within the `with` block; without GPUs, write nothing.
+
+    Processes of the program are those that descend from this one, or have the scratch folder in their environment.
+    """
     if not hz:
         yield
         return
     process = subprocess.Popen(
-        python("-m", "collect.gpu_sampler", str(path), str(hz)),
+        python("-m", "collect.gpu_sampler", str(path), str(hz), str(scratch)),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -78,8 +82,8 @@ def write_rank_samples(samples: Path, reports: list[RankReport], folder: Path) -
 class _Gpu:
     """One GPU, sampled by NVML."""
 
-    def __init__(self, nvml: Any, index: int) -> None:
-        self._nvml = nvml
+    def __init__(self, nvml: Any, index: int, program: ProgramProcesses) -> None:
+        self._nvml, self._program = nvml, program
         self._handle = nvml.nvmlDeviceGetHandleByIndex(index)
         self.uuid = str(nvml.nvmlDeviceGetUUID(self._handle))
         self._gpm: list[Any] = []
@@ -105,12 +109,14 @@ class _Gpu:
             "clock_limits": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
             "memory_used_bytes": lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2).used,
             "gpu_util_pct": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-            "processes": lambda: len(nvml.nvmlDeviceGetComputeRunningProcesses(handle)),
         }
-        found = {}
+        found: dict[str, Any] = {}
         for name, value in ask.items():
             with contextlib.suppress(nvml.NVMLError):
                 found[name] = value()
+        with contextlib.suppress(nvml.NVMLError):
+            pids = [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+            found |= {"processes": len(pids), "other_processes": self._program.count_others(pids)}
         return found
 
     def _metrics(self) -> dict[str, Any]:
@@ -142,21 +148,21 @@ class _Gpu:
         return found
 
 
-def _gpus() -> list[_Gpu] | list[AmdGpu]:
+def _gpus(program: ProgramProcesses) -> list[_Gpu] | list[AmdGpu]:
     """Return the GPUs of this node."""
     with contextlib.suppress(ImportError):
         import pynvml
 
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlInit()
-            return [_Gpu(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+            return [_Gpu(pynvml, index, program) for index in range(pynvml.nvmlDeviceGetCount())]
     return amd_gpus()
 
 
 def main() -> int:
     """Sample all GPUs until stdin closes. Returns 1 without GPUs."""
-    path, hz = sys.argv[1], float(sys.argv[2])
-    gpus = _gpus()
+    path, hz, scratch = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+    gpus = _gpus(ProgramProcesses(os.getppid(), scratch))
     if not gpus:
         return 1
     with Path(path).open("w", newline="", encoding="utf-8") as f:

@@ -120,7 +120,7 @@ class _Recording:
         self._stack = ExitStack()
         self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=".tracequarry-")))
         self._sampler = self._stack.enter_context(ExitStack())
-        self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples_hz))
+        self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples_hz, self._scratch))
         self.loop = LoopRecorder(profiler.config(self._passes.own.path, self._scratch))
         self.loop.start()
 

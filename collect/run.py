@@ -23,9 +23,10 @@ from collect.pass_progress import PassProgress
 from collect.profilers import make_profiler
 from collect.profilers.base import EVERY_PASS, Profiler
 from collect.profilers.gpu import GpuProfiler
+from collect.program_processes import marked_processes
 from collect.rank_reports import AttachedReport, read_exit_codes, read_reports
 from collect.recorded_pass import RecordedPasses
-from collect.run_command import Signals, left_behind, run_logged
+from collect.run_command import Signals, run_logged
 from collect.run_folder import RunFolder
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
@@ -259,13 +260,13 @@ def _execute(passes: RecordedPasses, options: RunOptions, scratch: Path, console
         # The stdout of `collect` belongs to the program; a built-in model has none there.
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
         hz = options.gpu_samples_hz if profiler.samples_gpus else 0
-        with sampling(scratch / SAMPLES_NAME, hz):
+        with sampling(scratch / SAMPLES_NAME, hz, scratch):
             done.exit_code = run_logged(
                 done.command, log, environment, signals, on_tick, shown, reads_stdin, options.directory
             )
     reports = read_reports(scratch)
     keep_compile_logs(scratch, path)
-    if is_program and (left := left_behind(str(scratch))):
+    if is_program and (left := marked_processes(str(scratch))):
         names = ", ".join(f"{number} ({name})" for number, name in sorted(left.items()))
         say(console, f"note: {profiler.name}: processes that the program left behind run on, unrecorded: {names}")
     if is_program:

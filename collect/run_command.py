@@ -162,16 +162,6 @@ def _stream(target: int) -> tuple[int, int]:
     return source, end
 
 
-def left_behind(mark: str) -> dict[int, str]:
-    """Return the names of running processes, by number, whose environment contains `mark`."""
-    found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if mark.encode() in (folder / "environ").read_bytes():
-                found[int(folder.name)] = (folder / "comm").read_text().strip()
-    return found
-
-
 def _append(path: str, flags: int) -> int:
     """Open a log in append mode: a program that truncates it (`> /dev/stderr`) must not leave a hole in it."""
     return os.open(path, flags | os.O_APPEND, 0o600)

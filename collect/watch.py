@@ -179,7 +179,9 @@ class _Recordings:
             if began:
                 first = min(began, key=lambda b: b.when)
                 self._running[work] = recording = _Recording(work, first.reason, first.step_ns, first.when)
-                recording.sampler.enter_context(sampling(work / SAMPLES_NAME, self._options.gpu_samples_hz))
+                recording.sampler.enter_context(
+                    sampling(work / SAMPLES_NAME, self._options.gpu_samples_hz, self._scratch)
+                )
 
     def _is_complete(self, recording: _Recording) -> bool:
         """Whether all processes that began it have reported it, and all ranks of their job have begun it."""

@@ -11,6 +11,7 @@ STATE = {
     "memory_used_bytes": "memory in use by all processes, without what the driver reserves",
     "gpu_util_pct": "share of NVML's last sample period in which a kernel ran",
     "processes": "processes with a CUDA context; 0 where the driver does not show them (virtual machines, containers)",
+    "other_processes": "those that are not the program's: neither its process nor a child; NULL if they cannot be seen",
 }
 """What NVML says of each GPU, at the moment of the sample."""
 

@@ -86,6 +86,15 @@ def test_one_run_of_several_on_a_shared_gpu() -> None:
     assert state_differences([FREE, shared], [shared, FREE])["processes"] == []
 
 
+def test_processes_of_the_program_itself_are_no_others() -> None:
+    """A first run compiles in child processes that use the GPU."""
+    alone, compiles = (FREE._replace(processes=n, other_processes=0) for n in (1, 3))
+    assert state_differences([compiles, alone], [alone, alone])["processes"] == []
+    shared = alone._replace(processes=2, other_processes=1)
+    said = state_differences([compiles, alone], [shared, shared])["processes"]
+    assert said == ["another process used a GPU in 0 of 2 runs of A and in 2 of 2 of B"]
+
+
 def test_samples_count_by_the_time_in_which_a_kernel_ran(tmp_path: Path) -> None:
     free, idle = (1980, 0, 90, 1), (210, 1, 0, 1)
     # B has half of its busy time at 1800 MHz, limited for power, and a second process: mean 1890 MHz.

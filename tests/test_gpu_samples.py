@@ -85,6 +85,19 @@ def test_health_says_that_others_used_the_gpu(tmp_path: Path) -> None:
     assert (found["verdict"], found["value"]) == ("warning", "955 MB of memory, 2 processes")
 
 
+def test_processes_of_the_program_are_not_others(tmp_path: Path) -> None:
+    """Two processes: the program and its child in two samples; then the child has ended, and another has come."""
+    others = [{"processes": n, "other_processes": other} for n, other in ((0, 0), (2, 0), (2, 0), (2, 1), (2, 1))]
+    path = run_folder(tmp_path / "run", [a | b for a, b in zip(SAMPLES, others, strict=True)])
+    checks = {r["fact"]: r for r in ask(path, "health")}
+    found = checks["other processes on the GPU"]
+    assert (found["verdict"], found["value"]) == ("warning", "up to 1, in 40.0 % of the samples")
+    [row] = ask(path, "hardware", params={"per": "run"})
+    assert (row["max_processes"], row["max_other_processes"]) == (2, 1)
+    # Samples without the column, of an earlier version, do not say.
+    assert "other processes on the GPU" not in {r["fact"] for r in ask(run_folder(tmp_path / "old", SAMPLES), "health")}
+
+
 def test_trace_has_counter_tracks(tmp_path: Path) -> None:
     target = tmp_path / "out.json"
     assert run_cli("trace", run_folder(tmp_path / "run", SAMPLES), "-o", target).returncode == 0
@@ -150,7 +163,7 @@ def test_samples_of_two_nodes_have_their_ranks_and_hosts(tmp_path: Path) -> None
 
 
 def test_a_node_without_gpus_has_no_samples(tmp_path: Path) -> None:
-    with sampling(tmp_path / "samples.csv", 20):
+    with sampling(tmp_path / "samples.csv", 20, tmp_path):
         pass
     write_rank_samples(tmp_path / "samples.csv", [RankReport(gpus={"GPU-a": 0})], tmp_path)
     assert not list(tmp_path.glob("rank-*"))

@@ -123,6 +123,8 @@ class State(NamedTuple):
     heat_limited_pct: float | None
     processes: int | None
     """Most processes on a GPU at a time; None where the driver does not show them."""
+    other_processes: int | None = None
+    """Most of them that are not the program's; None where they cannot be told apart."""
 
 
 def state_differences(a: Sequence[State], b: Sequence[State]) -> dict[str, list[str]]:
@@ -141,7 +143,7 @@ def _states(side: Side) -> list[State]:
     limited = "100 * mean_over(limited_for_{}(clock_limits)::INTEGER, used)"
     rows = side.engine.rows(
         f"SELECT mean_over(sm_clock_mhz, used), max(sm_clock_mhz), {limited.format('power')}, {limited.format('heat')},"
-        " nullif(max(processes), 0)"
+        " nullif(max(processes), 0), max(other_processes)"
         " FROM (SELECT *, coalesce(gpu_util_pct, 100) AS used FROM gpu_samples) WHERE used > 0 GROUP BY run_id",
         ["arithmetic", "gpu_clocks"],
     )
@@ -163,11 +165,17 @@ def _clocks(a: Sequence[State], b: Sequence[State]) -> list[str]:
 
 
 def _other_processes(a: Sequence[State], b: Sequence[State]) -> list[str]:
-    """Say that another process was on the GPUs in some of the runs."""
-    of_a, of_b = _known(a, "processes"), _known(b, "processes")
+    """Say that another process was on the GPUs in some of the runs.
+
+    Where the program's processes are not known, a run with the fewest processes is taken to have no others.
+    """
+    of_a, of_b = _known(a, "other_processes"), _known(b, "other_processes")
+    own = 0.0
     if not of_a or not of_b:
-        return []
-    own = min(*of_a, *of_b)
+        of_a, of_b = _known(a, "processes"), _known(b, "processes")
+        if not of_a or not of_b:
+            return []
+        own = min(*of_a, *of_b)
     shared_a, shared_b = (sum(n > own for n in of) for of in (of_a, of_b))
     if shared_a * len(of_b) == shared_b * len(of_a):
         return []

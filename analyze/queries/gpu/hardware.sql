@@ -33,6 +33,7 @@
 -- @column heat_limited_pct %      Time in which clocks were reduced for temperature.
 -- @column max_memory_used_bytes B Most memory in use, by all processes.
 -- @column max_processes count     Most processes on the GPU; empty where the driver does not show them.
+-- @column max_other_processes count  Most of them that are not the program's; empty where they cannot be told apart.
 -- @main run_id, rank, device, step, phase, activity_samples, sm_active_pct, tensor_active_pct, dram_active_pct,
 --   sm_clock_mhz, power_w
 -- @order run_id, rank, device, step, phase
@@ -96,6 +97,7 @@ SELECT
     mean_over(power_w, part_ns) AS power_w, max(power_w) AS max_power_w, max(temperature_c) AS max_temperature_c,
     100 * mean_over(limited_for_power(clock_limits)::INTEGER, part_ns) AS power_limited_pct,
     100 * mean_over(limited_for_heat(clock_limits)::INTEGER, part_ns) AS heat_limited_pct,
-    max(memory_used_bytes) AS max_memory_used_bytes, nullif(max(processes), 0) AS max_processes
+    max(memory_used_bytes) AS max_memory_used_bytes, nullif(max(processes), 0) AS max_processes,
+    max(other_processes) AS max_other_processes
 FROM parts
 GROUP BY run_group, run_id, rank, device, step, phase

@@ -224,7 +224,7 @@ sampled AS (
     SELECT
         s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
         limited_for_power(clock_limits) AS power_limited, limited_for_heat(clock_limits) AS heat_limited,
-        memory_used_bytes, processes,
+        memory_used_bytes, processes, other_processes,
         row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
     FROM gpu_samples s JOIN work USING (run_id, rank)
 ),
@@ -240,6 +240,13 @@ other_users AS (
     SELECT run_id, rank, max(memory_used_bytes) AS bytes, max(processes) AS processes
     FROM sampled
     WHERE turn = 1
+    GROUP BY run_id, rank
+),
+other_processes AS (
+    SELECT
+        run_id, rank, max(other_processes) AS most, pct(count(*) FILTER (other_processes > 0), count(*)) AS seen_pct
+    FROM sampled
+    WHERE other_processes IS NOT NULL
     GROUP BY run_id, rank
 ),
 -- Means per step over the GPUs of a rank, in ms.
@@ -627,6 +634,13 @@ of_ranks AS (
         END,
         CASE WHEN processes > 0 OR bytes > 100000000 THEN 'other work on the GPU may have made kernels slower' END
     FROM ranks JOIN other_users USING (run_id, rank)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 23, 'other processes on the GPU', seen_pct,
+        CASE WHEN most > 0 THEN 'warning' ELSE 'ok' END,
+        CASE WHEN most > 0 THEN printf('up to %d, in %.1f %% of the samples', most, seen_pct) ELSE 'none' END,
+        CASE WHEN most > 0 THEN 'their work may have made kernels slower' END
+    FROM ranks JOIN other_processes USING (run_id, rank)
     UNION ALL
     SELECT
         run_group, run_id, rank, 22, 'out of GPU memory', held_bytes, 'warning',
