@@ -251,3 +251,78 @@ def written_speedscope(path: Path, folder: Path) -> str:
     out = folder / "out.speedscope.json"
     assert run_cli("flame", str(path), "--tree", "memory", "-o", str(out)).returncode == 0
     return out.read_text()
+
+
+PACKAGES = "/venv/lib/python3.12/site-packages/torch/"
+
+
+def called(*places: tuple[str, int, str]) -> list[dict[str, Any]]:
+    """Frames, innermost first; files that begin with `torch/` are of the package."""
+    return frames(*((file.replace("torch/", PACKAGES), line, name) for file, line, name in places))
+
+
+CALL = ("torch/nn/modules/module.py", 1787, "_call_impl")
+MODEL_CALL = [("/home/me/model.py", 7, "forward"), CALL, ("/home/me/train.py", 9, "<module>")]
+ENGINE = ("??", 0, "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)")
+# Stacks as torch 2.11 writes them, with the rest of Python's frames behind those of C++; bytes, category.
+STACKS = [
+    (called(("torch/nn/modules/linear.py", 134, "forward"), CALL, *MODEL_CALL), 1, "activation"),
+    (called(("torch/optim/adam.py", 9, "adam"), ("torch/optim/optimizer.py", 5, "wrapper")), 2, "optimizer_state"),
+    (called(("torch/nn/modules/module.py", 965, "_apply"), ("/home/me/train.py", 2, "<module>")), 4, "parameter"),
+    (called(ENGINE), 8, "gradient"),
+    (called(("torch/autograd/__init__.py", 50, "_make_grads"), *MODEL_CALL), 16, "gradient"),
+    # Checkpointing runs the forward pass again in a thread of the backward pass.
+    (called(ENGINE, ("torch/nn/modules/linear.py", 134, "forward"), CALL), 32, "activation"),
+    (called(("/home/me/train.py", 3, "load")), 64, "other"),
+]  # fmt: skip
+
+
+def test_what_the_bytes_are_for(tmp_path: Path) -> None:
+    events = [event("alloc", 100 + i, size, i, stack) for i, (stack, size, _) in enumerate(STACKS)]
+    path = write(tmp_path / "s.pickle", events, [])
+    found = {r["category"]: r["bytes"] for r in ask(path, "memory-live", params={"group": "category"})}
+    assert found == {"activation": 33, "optimizer_state": 2, "parameter": 4, "gradient": 24, "other": 64}
+    modules = {r["module"]: r["bytes"] for r in ask(path, "memory-live", params={"group": "module"})}
+    assert modules == {
+        "model.py:7 forward > linear.py:134 forward": 1, "model.py:7 forward": 16, "linear.py:134 forward": 32,
+        "(no module)": 2 + 4 + 8 + 64,
+    }  # fmt: skip
+
+
+def test_modules_that_the_history_names(tmp_path: Path) -> None:
+    """At the end 6 of 10 MiB are activations of GPT.layers, of which model.py:7 allocated 4."""
+    inner = called(("/home/me/block.py", 5, "forward"), CALL, *MODEL_CALL)
+    events = [
+        event("alloc", 1, 4 * MIB, 10, called(*MODEL_CALL), user_metadata="GPT.layers.0"),
+        event("alloc", 2, 2 * MIB, 20, inner, user_metadata="GPT.layers.11.norm"),
+        event("alloc", 3, 1 * MIB, 30, called(*MODEL_CALL), user_metadata="GPT"),
+        event("alloc", 4, 3 * MIB, 40, LOADER, user_metadata=""),
+        event("oom", None, 64 * MIB, 50, MODEL, device_free=2 * MIB),
+    ]
+    path = write(tmp_path / "s.pickle", events, [])
+    live = ask(path, "memory-live", params={"group": "module", "at": "oom"})
+    assert [(r["module"], r["bytes"] // MIB) for r in live] == [
+        ("GPT.layers.0", 4), ("(no module)", 3), ("GPT.layers.11.norm", 2), ("GPT", 1),
+    ]  # fmt: skip
+    layers = ask(path, "memory-live", params={"group": "layers"})
+    assert {r["layers"]: r["bytes"] // MIB for r in layers} == {"GPT.layers": 6, "(no module)": 3, "GPT": 1}
+    owned = ask(path, "memory-owners", params={"group": "layers", "buckets": 1})
+    assert {r["layers"]: r["bytes"] // MIB for r in owned} == {"GPT.layers": 6, "(no module)": 3, "GPT": 1}
+    [said] = [r["value"] for r in ask(path, "health") if r["fact"] == "out of GPU memory"]
+    assert said == "GPU 0: 60.0 % of the 10.0 MiB held are activations of GPT.layers, model.py:7 forward"
+
+
+def test_pools_of_what_the_snapshot_still_has(tmp_path: Path) -> None:
+    """Held at the peak: 4 MiB that were freed before the snapshot, and 6 + 3 MiB in the segment of pool (0, 0)."""
+    graph = segment(9000, 30 * MIB, [block(9000, 5 * MIB, 5 * MIB, "active_allocated")], segment_pool_id=(0, 1))
+    path = write(tmp_path / "s.pickle", EVENTS, [SEGMENTS[0], graph])
+    found = {r["pool"]: r["bytes"] // MIB for r in ask(path, "memory-live", params={"group": "pool"})}
+    assert found == {"(0, 0)": 9, "(0, 1)": 5, "(not recorded)": 4}
+
+
+def test_categories_of_the_sample() -> None:
+    """Two linear layers of 4096 x 8192 with biases, and AdamW's two moments of each parameter, without its counters."""
+    parameters = (2 * 4096 * 8192 + 8192 + 4096) * 4
+    live = ask(SAMPLES / "out-of-memory", "memory-live", params={"group": "category", "at": "oom"})
+    found = {r["category"]: r["bytes"] for r in live}
+    assert (found["parameter"], found["optimizer_state"]) == (parameters, 2 * parameters)

@@ -6,11 +6,13 @@
 -- held: the figure requested_bytes of torch.cuda.memory_stats().
 -- @param at peak|oom|snapshot = peak   The moment: the most bytes held, the last time that memory ran out, or when the
 --                                 snapshot was taken.
--- @param group frame|path|stream = frame   What a row is: the program's innermost line, all its lines, or a stream.
+-- @param group frame|path|module|layers|category|stream|pool = frame   What a row is: the program's innermost line, all
+--                                 its lines, the nn.Module that ran, those of a list together, what the bytes are for,
+--                                 a stream, or a memory pool.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            Device.
--- @column {group} text            Who requested the bytes; (not recorded) without a stack.
+-- @column {group} text            Who requested the bytes; (not recorded) if the snapshot does not say it.
 -- @column blocks count            Live blocks.
 -- @column bytes B                 Their requested bytes.
 -- @column share_pct %             Of all that the device held.
@@ -23,18 +25,25 @@
 -- @needs a memory snapshot
 -- @pass all
 -- @plot bars y={group} x=bytes top=15
-WITH live AS (
-    SELECT l.*, m.start_ns AS moment_ns
-    FROM allocator_requests l JOIN allocator_moments m USING (run_id, rank, device)
+WITH segments AS (
+    SELECT DISTINCT run_id, rank, device, segment_addr, segment_addr + segment_bytes AS end_addr, pool
+    FROM allocator_blocks
+),
+live AS (
+    SELECT
+        l.* REPLACE (coalesce('stream ' || l.stream, '(not recorded)') AS stream), m.start_ns AS moment_ns,
+        -- Segments are those of the snapshot: of what was freed before, the address may be in another one since.
+        CASE WHEN l.freed_event IS NULL AND l.addr < g.end_addr THEN g.pool ELSE '(not recorded)' END AS pool
+    FROM allocator_requests l
+    JOIN allocator_moments m ON m.run_id = l.run_id AND m.rank = l.rank AND m.device = l.device
+    ASOF LEFT JOIN segments g
+        ON g.run_id = l.run_id AND g.rank = l.rank AND g.device = l.device AND l.addr >= g.segment_addr
     WHERE m.moment = '{at}' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
 )
 SELECT
-    l.run_group, l.run_id, l.rank, l.device,
-    CASE '{group}' WHEN 'frame' THEN l.frame WHEN 'path' THEN l.path
-        ELSE coalesce('stream ' || l.stream, '(not recorded)') END AS {group},
-    count(*) AS blocks, sum(l.bytes)::BIGINT AS bytes,
+    l.run_group, l.run_id, l.rank, l.device, l.{group} AS {group}, count(*) AS blocks, sum(l.bytes)::BIGINT AS bytes,
     pct(sum(l.bytes), sum(sum(l.bytes)) OVER (PARTITION BY l.run_id, l.rank, l.device)) AS share_pct,
     min(l.start_ns) - any_value(zero_ns) AS oldest_ns, any_value(l.moment_ns) - any_value(zero_ns) AS at_ns
 FROM live l
 LEFT JOIN run_zeros z ON z.run_id = l.run_id
-GROUP BY l.run_group, l.run_id, l.rank, l.device, 5
+GROUP BY l.run_group, l.run_id, l.rank, l.device, l.{group}

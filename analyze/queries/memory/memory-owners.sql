@@ -3,7 +3,8 @@
 -- From the history of a memory snapshot, in buckets of equal length, in whole ns, from its first event to the last. The
 -- rows of a bucket add up to what the program held at its end. Bytes are requested ones.
 -- @param buckets int[1..10000] = 50   Number of buckets.
--- @param group frame|path = frame Who requested the bytes: the program's innermost line, or all its lines.
+-- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
+--                                 its lines, the nn.Module that ran, those of a list together, or what they are for.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            Device.

@@ -11,6 +11,7 @@
 -- @column change_bytes B          Requested bytes; negative for a free.
 -- @column stream id               Stream.
 -- @column stack id                Stack; NULL if none was recorded.
+-- @column metadata text           The program's text of its metadata; NULL if none was recorded.
 -- @column held_bytes B            Requested bytes that the program holds after it, computed from the history's end.
 CREATE VIEW allocator_changes AS
 WITH _changes AS (
@@ -26,7 +27,7 @@ _at_end AS (
 )
 SELECT
     c.run_group, c.run_id, c.rank, c.device, event, start_ns, action, addr, change_bytes, stream, stack,
-    (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS held_bytes
+    metadata, (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS held_bytes
 FROM _changes c LEFT JOIN _at_end e ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device
 WINDOW later AS (
     PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
@@ -42,6 +43,7 @@ WINDOW later AS (
 -- @column bytes B                 Requested bytes.
 -- @column stream id               Stream.
 -- @column stack id                Who allocated it; NULL if it was not recorded.
+-- @column metadata text           The program's text of its metadata; NULL if none was recorded.
 CREATE VIEW allocator_lifetimes AS
 WITH _paired AS (
     SELECT
@@ -52,7 +54,7 @@ WITH _paired AS (
 )
 SELECT
     run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream,
-    stack
+    stack, metadata
 FROM _paired
 WHERE action = 'alloc'
 UNION ALL BY NAME
@@ -96,6 +98,11 @@ GROUP BY b.run_id, b.rank, b.device;
 -- @column frame text              FILE:LINE FUNCTION of the innermost Python frame outside of installed packages, else
 --                                 of the innermost Python frame, else the backward function, else the operator.
 -- @column path text               The program's Python frames, outermost first, separated by ` > `.
+-- @column module_path text        The frames that a call of an nn.Module called, outermost first; NULL if there are
+--                                 none.
+-- @column category text           parameter, input, activation, gradient, optimizer_state or other: what the innermost
+--                                 Python frame of torch that says it does. C++ frames are not in order with those of
+--                                 Python: of the engine's, backward follows if no Python frame says more.
 CREATE VIEW allocator_owners AS
 WITH _frames AS (
     SELECT
@@ -103,8 +110,32 @@ WITH _frames AS (
         ends_with(file, '.py') AS is_python,
         regexp_extract(function, '^torch::autograd::generated::(\w+)::apply', 1) AS backward,
         regexp_extract(function, '^at::_ops::(\w+)::call', 1) AS operator,
-        ends_with(file, '.py') AND is_own_frame(file) AS is_own
+        starts_with(function, 'torch::autograd::Engine::') AS is_engine,
+        ends_with(file, '.py') AND is_own_frame(file) AS is_own,
+        regexp_extract(replace(file, '\', '/'), '/torch/((?:nn|optim|autograd|utils/data)/.*)', 1) AS torch_file,
+        function IN ('_call_impl', 'inner') AND torch_file = 'nn/modules/module.py' AS is_call
     FROM allocator_frames
+),
+_python AS (
+    SELECT
+        *, lead(is_call) OVER (PARTITION BY run_id, rank, stack ORDER BY depth) AND NOT is_call AS is_module,
+        CASE
+            WHEN is_call THEN 'activation'
+            WHEN starts_with(torch_file, 'optim/') THEN 'optimizer_state'
+            WHEN starts_with(torch_file, 'utils/data/') THEN 'input'
+            WHEN torch_file IN ('autograd/__init__.py', 'autograd/graph.py') THEN 'gradient'
+            WHEN starts_with(torch_file, 'nn/') AND function IN ('__init__', '_apply', 'reset_parameters')
+                THEN 'parameter'
+        END AS category
+    FROM _frames
+    WHERE is_python
+),
+_modules AS (
+    SELECT
+        run_id, rank, stack, string_agg(text, ' > ' ORDER BY depth DESC) FILTER (is_module) AS module_path,
+        arg_min(category, depth) FILTER (category IS NOT NULL) AS category
+    FROM _python
+    GROUP BY run_id, rank, stack
 )
 SELECT
     run_id, rank, stack,
@@ -116,14 +147,25 @@ SELECT
     coalesce(
         string_agg(text, ' > ' ORDER BY depth DESC) FILTER (is_own),
         string_agg(text, ' > ' ORDER BY depth DESC) FILTER (is_python)
-    ) AS path
-FROM _frames
+    ) AS path,
+    any_value(module_path) AS module_path,
+    coalesce(any_value(category), CASE WHEN bool_or(is_engine) THEN 'gradient' ELSE 'other' END) AS category
+FROM _frames LEFT JOIN _modules USING (run_id, rank, stack)
 GROUP BY run_id, rank, stack;
 
 -- @view allocator_requests  a row is one of `allocator_lifetimes`, with the program's lines that requested it.
 -- @column * of allocator_lifetimes
 -- @column frame text              As in `allocator_owners`, or (not recorded).
--- @column path text               Likewise.
+-- @column path text               As in `allocator_owners`, or (not recorded).
+-- @column module text             The metadata, in which `collect` names the nn.Module; else `module_path`; else
+--                                 (no module), or (not recorded) without a stack.
+-- @column layers text             The module; one that the metadata names up to its first number: GPT.layers of
+--                                 GPT.layers.3.attention.
+-- @column category text           As in `allocator_owners`, or (not recorded).
 CREATE VIEW allocator_requests AS
-SELECT l.*, coalesce(frame, '(not recorded)') AS frame, coalesce(path, '(not recorded)') AS path
+SELECT
+    l.*, coalesce(frame, '(not recorded)') AS frame, coalesce(path, '(not recorded)') AS path,
+    coalesce(metadata, module_path, CASE WHEN l.stack IS NULL THEN '(not recorded)' ELSE '(no module)' END) AS module,
+    coalesce(regexp_replace(metadata, '\.\d.*$', ''), module) AS layers,
+    coalesce(category, '(not recorded)') AS category
 FROM allocator_lifetimes l LEFT JOIN allocator_owners USING (run_id, rank, stack);

@@ -335,23 +335,33 @@ block_times AS (
         ON f.workload_id = g.workload_id AND f.rank = g.rank
     WHERE g.profiler = 'gpu'
 ),
+-- Who held memory when it ran out: the layers, where the snapshot names modules, else the line of the program.
 held_when_full AS (
-    SELECT r.run_id, r.rank, r.device, r.frame, sum(r.bytes) AS bytes
+    SELECT
+        r.run_id, r.rank, r.device, r.frame, CASE WHEN r.metadata IS NOT NULL THEN r.layers ELSE r.frame END AS owner,
+        CASE r.category
+            WHEN 'optimizer_state' THEN 'optimizer state ' WHEN 'other' THEN '' WHEN '(not recorded)' THEN ''
+            ELSE r.category || 's '
+        END AS what,
+        sum(r.bytes) AS bytes
     FROM allocator_requests r JOIN allocator_moments m USING (run_id, rank, device)
     WHERE m.moment = 'oom' AND r.event <= m.at_event AND coalesce(r.freed_event > m.at_event, true)
-    GROUP BY r.run_id, r.rank, r.device, r.frame
+    GROUP BY ALL
 ),
--- Of each rank the device that held most, with the line of the program that held most of it.
+owners_when_full AS (
+    SELECT
+        run_id, rank, device, owner, what, sum(bytes) AS owned_bytes, arg_min(frame, (-bytes, frame)) AS frame,
+        sum(sum(bytes)) OVER (PARTITION BY run_id, rank, device) AS held_bytes
+    FROM held_when_full
+    GROUP BY run_id, rank, device, owner, what
+),
+-- Of each rank the device that held most, with the owner of most of it.
 exhausted AS (
-    SELECT run_id, rank, device, held_bytes, frame, pct(owned_bytes, held_bytes) AS owned_pct
-    FROM (
-        SELECT
-            run_id, rank, device, sum(bytes) AS held_bytes, max(bytes) AS owned_bytes,
-            arg_min(frame, (-bytes, frame)) AS frame
-        FROM held_when_full
-        GROUP BY run_id, rank, device
-    )
-    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device) = 1
+    SELECT
+        run_id, rank, device, held_bytes, pct(owned_bytes, held_bytes) AS owned_pct,
+        concat(what, 'of ', owner, CASE WHEN owner <> frame THEN ', ' || frame END) AS owner
+    FROM owners_when_full
+    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device, owned_bytes DESC, owner) = 1
 ),
 of_runs AS (
     SELECT
@@ -644,7 +654,7 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 22, 'out of GPU memory', held_bytes, 'warning',
-        printf('GPU %d: %.1f %% of the %.1f MiB held are of %s', device, owned_pct, held_bytes / 1048576, frame),
+        printf('GPU %d: %.1f %% of the %.1f MiB held are %s', device, owned_pct, held_bytes / 1048576, owner),
         'the program failed or tried again: memory-oom says what would have helped, memory-live at=oom who held it'
     FROM ranks JOIN exhausted USING (run_id, rank)
 ),
