@@ -308,7 +308,7 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
     return RunInput(
         run_id=run_id,
         files=[
-            SourceFile(f.path, f.source.kind, rank, rank if f.hint.processes > 1 else 0, shift)
+            SourceFile(f.path, f.source.kind, rank, rank if f.hint.processes > 1 else 0, shift, _shift(f, rank))
             for (rank, f), shift in zip(one.files, one.shifts_ns, strict=True)
         ],
         columns={
@@ -322,6 +322,11 @@ def _bare_run(one: FileSet, digests: Digests) -> RunInput:
         looked={f.path: f.looked for _, f in one.files},
         named=frozenset(f.path for _, f in one.files if f.given),
     )
+
+
+def _shift(file: BareFile, rank: int) -> int:
+    """Return how much larger the rank of a file in the run is than the rank that it states."""
+    return rank - file.hint.rank if file.hint.processes == 1 and file.hint.rank is not None else 0
 
 
 def _drop_second(found: Found) -> None:

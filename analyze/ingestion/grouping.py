@@ -11,7 +11,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from analyze.errors import InputError
 from analyze.sources import Source
@@ -32,6 +32,8 @@ _PLACES = tuple(
 )
 """Places in the parallelism, in the names that SGLang and vLLM give: 1700.5-TP-3-DP-1-DECODE. Replicas (dp) may be one
 run or a run each."""
+_SERVER = re.compile(r"(?<![a-z])(prefill|decode)(?:er|r)?(?:[-_]?(\d{1,6})(?!\d))?", re.IGNORECASE)
+"""Which server of a deployment a file or folder is of: prefiller_profiler, decode-1."""
 _TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
 """Time of writing in names of torch.profiler.tensorboard_trace_handler."""
 _SHOWN_KINDS = 4
@@ -146,6 +148,8 @@ def _stated_ranks(files: Sequence[BareFile]) -> list[int | None]:
     distinguish the replicas. With one process per replica, only file names are used.
     """
     ranks = [f.hint.rank for f in files]
+    if servers := _ranks_of_servers(files):
+        return servers
     [size, *others] = {f.hint.world_size for f in files}
     if others or size is None or None in ranks or len(set(ranks)) == len(ranks):
         return ranks
@@ -153,6 +157,38 @@ def _stated_ranks(files: Sequence[BareFile]) -> list[int | None]:
     if len(replicas) == len(files):
         return [replica * size + (rank or 0) for replica, rank in zip(replicas, ranks, strict=True)]
     return [None] * len(files) if size == 1 else ranks
+
+
+def _ranks_of_servers(files: Sequence[BareFile]) -> list[int | None] | None:
+    """Return the ranks of a deployment with servers for prefill and for decode, each of which counts ranks from 0.
+
+    Names of files or folders tell the server; those for prefill come first. Return None if names do not tell, or give a
+    server several files of one rank.
+    """
+    found = [_server(file.path) for file in files]
+    if {match and match[1].lower() for match in found} != {"prefill", "decode"}:
+        return None
+    ranks = [file.hint.rank if file.hint.rank is not None else name_rank(file.path.name) or 0 for file in files]
+    for numbered in (False, True):
+        servers = [
+            (match[1].lower() == "decode", int(match[2] or 0) if numbered else 0)
+            for match in found
+            if match is not None
+        ]
+        if len(set(zip(servers, ranks, strict=True))) < len(files):
+            continue
+        sizes = dict.fromkeys(sorted(servers), 0)
+        for server, rank, file in zip(servers, ranks, files, strict=True):
+            sizes[server] = max(sizes[server], rank + 1, file.hint.world_size or 0)
+        first = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+        return [first[server] + rank for server, rank in zip(servers, ranks, strict=True)]
+    return None
+
+
+def _server(path: RawPath) -> re.Match[str] | None:
+    """Return the match of _SERVER in the name of a file, or of one of the two folders above it."""
+    parts = (path, path.parent, path.parent.parent)
+    return next((match for part in parts if (match := _SERVER.search(part.name))), None)
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
@@ -213,7 +249,7 @@ def read_as(runs: Iterable[tuple[set[int], int | None]]) -> str:
 def _described(ranks: set[int], world_size: int | None) -> str:
     if (world_size or 1) == 1 and ranks <= {0}:
         return "one process"
-    of = f" of {world_size}" if world_size else ""
+    of = f" of {world_size}" if world_size and max(ranks, default=0) < world_size else ""
     return f"{'ranks' if len(ranks) > 1 else 'rank'} {spans(ranks) or '(none)'}{of}"
 
 

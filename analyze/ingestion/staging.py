@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -152,6 +153,24 @@ def shifted(batch: pa.RecordBatch, shift_ns: int) -> pa.RecordBatch:
     return batch.set_column(at, batch.schema.field(at), pc.add(batch.column(at), shift_ns))
 
 
+def _with_ranks(table: str, batch: pa.RecordBatch, shift: int) -> pa.RecordBatch:
+    """Return a batch with shifted ranks of process groups and peers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    at = batch.schema.get_field_index("ranks" if table == "process_groups" else "group_ranks") if shift else -1
+    if at < 0:
+        return batch
+    field, texts = batch.schema.field(at), batch.column(at).to_pylist()
+    moved = [text and re.sub(r"\d+", lambda m: str(int(m[0]) + shift), text) for text in texts]
+    batch = batch.set_column(at, field, pa.array(moved, field.type))
+    at = batch.schema.get_field_index("peer")
+    if at < 0:
+        return batch
+    field = batch.schema.field(at)
+    return batch.set_column(at, field, pc.add(batch.column(at), pa.scalar(shift, field.type)))
+
+
 def _write_file(
     run_id: str,
     file: SourceFile,
@@ -182,7 +201,7 @@ def _write_file(
         rows = sources.read(file.kind, path, result.report, mapper)
         for table, own_rank, batch in chain(rows, captured_rows(file, folder, result.report, mapper)):
             rank = file.rank if own_rank is None else file.first_rank + own_rank
-            batch = shifted(batch, file.shift_ns)
+            batch = _with_ranks(table, shifted(batch, file.shift_ns), file.shift_ranks)
             if (table, rank) not in writers:
                 target = folder / table / f"rank-{rank}.parquet"
                 writers[table, rank] = stack.enter_context(TableWriter(target, table, run_id, rank))

@@ -83,6 +83,8 @@ class SourceFile:
     """Added to the ranks of its reader: a report of one node numbers its processes from 0."""
     shift_ns: int = 0
     """Added to its times to align the clocks of all files of the run."""
+    shift_ranks: int = 0
+    """Added to the ranks of its process groups: servers of one deployment each count ranks from 0."""
 
 
 @cache
