@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from analyze.derive.graph_replays import captures_added
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
+from analyze.derive.server_ops import IS_ATTENTION, OPERATORS, Work, work_of
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
 from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
@@ -57,6 +58,8 @@ _FLOP_OPS: dict[str, tuple[str, ...]] = {
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
     ),
     "template_matmul": (),
+    "server_matmul": tuple(name for name in OPERATORS if name not in IS_ATTENTION),
+    "server_attention": tuple(IS_ATTENTION),
 }
 """Operators whose FLOPs follow from their input shapes.
 
@@ -118,6 +121,8 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     # A call without an end comes after those that begin with it and have one.
     end = np.where(dur == NULL, start - 1, start + dur)
     has_flops = named(output in _FLOP_OPS for output in outputs)
+    is_inner, is_outer = (named(output == kind for output in outputs) for kind in ("server_attention", "attention"))
+    has_flops[_inside(np.flatnonzero(is_inner), np.flatnonzero(is_outer), tid, start, end)] = False
     is_sized = named(output is not None for output in outputs) & (dur != NULL)
     is_dispatch = named(text == _DISPATCH for text in known)
     lane = pairs(pid, tid)  # In merged traces, threads of several processes may have the same number.
@@ -144,9 +149,34 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
         "gradients": nullable(gradients[rows]),
         "counts_flops": counts_flops[rows],
         "counts_bytes": counts_bytes[rows],
+        **_server_work(calls, graph[rows] != NULL),
     }
     schema = row_schema(_TABLE)
     return pa.table(found).select(schema.names).cast(schema)
+
+
+def _inside(calls: Ints, around: Ints, tid: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the calls that begin in one of the others of their thread."""
+    return calls[OpenIntervals(tid[around], start[around], end[around]).at(tid[calls], start[calls]) >= 0]
+
+
+def _server_work(calls: pa.Table, captured: Mask) -> dict[str, Sequence[int | str | None]]:
+    """Return the columns with what operators of servers need.
+
+    Lengths of requests at the capture of a CUDA graph are not those of its replays.
+    """
+    known: dict[tuple[str | None, ...], Work | None] = {}
+    work: list[Work | None] = []
+    for key, replayed in zip(zip(*(calls[c].to_pylist() for c in _SIGNATURE), strict=True), captured, strict=True):
+        if key[0] in OPERATORS and key not in known:
+            known[key] = work_of(*key)
+        work.append(None if replayed and key[0] in IS_ATTENTION else known.get(key))
+    return {
+        "server_flops": [w.flops if w else None for w in work],
+        "server_bytes": [w.bytes if w else None for w in work],
+        "server_type": [w.type if w else None for w in work],
+        "at_most": [w is not None and w.at_most for w in work],
+    }
 
 
 def _graph_of(launches: pa.Table, start: Ints) -> Ints:
@@ -231,8 +261,9 @@ _TABLE = declare_table(
         "string",
         "",
         "kind of operator with counted FLOPs (conv, conv_backward, linear, matmul, batched_matmul, grouped_matmul,"
-        " attention, attention_backward, template_matmul); like 0: the output has the shape of input 0; broadcast:"
-        " that of inputs 0 and 1; arguments: outputs are among the inputs (Inductor's Triton kernels)",
+        " attention, attention_backward, template_matmul, server_matmul, server_attention); like 0: the output has the"
+        " shape of input 0; broadcast: that of inputs 0 and 1; arguments: outputs are among the inputs (Inductor's"
+        " Triton kernels)",
     ),
     ("signature", "int32", "", "number of the name, shapes, types, other inputs and gradients in the rank"),
     ("input_dims", "string", "", "shapes of the inputs, JSON"),
@@ -251,12 +282,16 @@ _TABLE = declare_table(
         "its FLOPs count: its kind has a formula, and no other such call begins in it",
     ),
     ("counts_bytes", "bool", "", "its bytes count: it has an end and is in no other such call"),
+    ("server_flops", "int64", "FLOP", "FLOPs of an operator of an inference server; NULL of others, or if not known"),
+    ("server_bytes", "int64", "B", "its inputs and outputs, each once; of experts, weights of those of one token"),
+    ("server_type", "string", "", "type of the numbers that it multiplies"),
+    ("at_most", "bool", "", "server_flops is an upper bound: lengths, or experts of other ranks, are in no shape"),
 )
 
 DERIVED = (
     Derived(
         _TABLE,
-        version=4,
+        version=5,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,

@@ -2,19 +2,21 @@
 --
 -- Model FLOPs: 2 per multiply-add, from the input shapes in the trace (record_shapes), as torch.utils.flop_counter
 -- counts them: convolutions and their backward (input and weight gradients by the output mask), mm, addmm, bmm,
--- baddbmm, fp8 and grouped products, and scaled dot-product attention. Bias, activations and normalization are not
--- counted. Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter,
+-- baddbmm, fp8 and grouped products, and scaled dot-product attention. So are operators of inference servers:
+-- quantized products, fused experts and attention of requests. Bias, activations and normalization are not counted.
+-- Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter,
 -- causal attention counts half, as in FlashAttention's own figures, if the trace says that it is causal (concrete
 -- inputs, since torch 2.1). Runs without any shapes are left out.
 -- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul, attention, with _backward for
---                                 gradients, or template_matmul.
+--                                 gradients, template_matmul, server_matmul or server_attention.
 -- @column name text               Operator.
 -- @column calls count             Calls.
 -- @column flops FLOP              Sum over the calls; empty where the shapes of none are known.
 -- @column flops_pct %             Share of all counted FLOPs.
 -- @column avg_flops FLOP          Mean per call with known shapes.
+-- @column at_most_calls count     Calls whose FLOPs are an upper bound: lengths of requests are in no shape.
 -- @column unknown_calls count     Calls without shapes in the trace; they count 0.
--- @main name, calls, flops, flops_pct, avg_flops, unknown_calls
+-- @main name, calls, flops, flops_pct, avg_flops, at_most_calls, unknown_calls
 -- @order flops DESC, name
 -- @use arithmetic, launches, op_flops
 -- @needs operators with input shapes (record_shapes=True)
@@ -35,13 +37,17 @@ parsed AS (
     FROM counted JOIN call_signatures USING (run_id, rank, signature)
 ),
 each_call AS (
-    SELECT run_group, op, name, calls, call_flops(op, name, a, b, c, d, concrete_inputs, gradients) AS flops FROM parsed
+    SELECT
+        run_group, op, name, calls, at_most,
+        coalesce(server_flops, call_flops(op, name, a, b, c, d, concrete_inputs, gradients)) AS flops
+    FROM parsed
 )
 SELECT
     run_group, op, name, sum(calls)::BIGINT AS calls,
     sum(flops * calls)::BIGINT AS flops,
     pct(sum(flops * calls), sum(sum(flops * calls)) OVER (PARTITION BY run_group)) AS flops_pct,
     sum(flops * calls)::DOUBLE / sum(calls) FILTER (flops IS NOT NULL) AS avg_flops,
+    coalesce(sum(calls) FILTER (at_most), 0)::BIGINT AS at_most_calls,
     coalesce(sum(calls) FILTER (flops IS NULL), 0)::BIGINT AS unknown_calls
 FROM each_call
 GROUP BY run_group, op, name

@@ -28,7 +28,7 @@
 -- @column gpu_time_ns ns          Step time x GPUs, summed over steps and ranks.
 -- @column model_flops FLOP        FLOPs of the model; recomputation is not counted.
 -- @column recomputed_flops FLOP   FLOPs that are computed again, from the shapes.
--- @column unknown_calls count     Calls without shapes in the trace; they count 0.
+-- @column unknown_calls count     Calls whose FLOPs no shapes tell, or only an upper bound; they count 0.
 -- @column precision text          Roofs that the operations are compared with.
 -- @column peak_flops_per_s FLOP/s Peak of a GPU; with several roofs, the mean rate of the operations at their peaks.
 -- @column flops_per_s FLOP/s      Model FLOPs per GPU and second.

@@ -7,8 +7,9 @@
 -- request's context, new queries and results, each once. Where the names of steps tell context lengths, attention has
 -- 4 x head size x heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes:
 -- paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. Else
--- it counts by shapes, as in `flops-by-op`, if its operator is one of torch's. Operators that hide their weights (fused
--- experts, quantized products of servers) do not count: figures are then at least so much.
+-- it counts by shapes, as in `flops-by-op`, if these tell more than an upper bound. Of fused experts, the least bytes
+-- are the weights of the experts of one token. Operators that hide their weights do not count: figures are then at
+-- least so much.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               As in `serving`.
@@ -32,10 +33,12 @@
 -- @plot bars y=run_id,rank,kind x=mfu_pct,mbu_pct
 WITH sized AS (
     SELECT
-        s.*, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d,
-        json_extract_string(input_types, '$[0]') AS type
-    FROM call_signatures s
-    WHERE output IN ('linear', 'matmul', 'batched_matmul', 'grouped_matmul', 'template_matmul', 'attention')
+        *, shape(input_dims, 0) AS a, shape(input_dims, 1) AS b, shape(input_dims, 2) AS c, shape(input_dims, 3) AS d
+    FROM call_signatures
+    WHERE output IN (
+        'linear', 'matmul', 'batched_matmul', 'grouped_matmul', 'template_matmul', 'attention', 'server_matmul',
+        'server_attention'
+    ) AND NOT at_most
 ),
 inputs AS (
     SELECT run_id, rank, signature, sum(elements(TRY_CAST(size AS BIGINT[])) * input_dtype_bytes(type))::BIGINT AS bytes
@@ -51,9 +54,11 @@ inputs AS (
 counted AS (
     SELECT
         s.run_id, s.rank, s.signature, s.type, output = 'attention' AS is_attention,
-        call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT AS flops,
-        i.bytes
-            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(s.type) AS bytes,
+        output = 'server_attention' AS is_of_server,
+        coalesce(server_flops, call_flops(output, name, a, b, c, d, concrete_inputs, gradients))::BIGINT AS flops,
+        CASE WHEN starts_with(output, 'server_') THEN server_bytes ELSE i.bytes
+            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(s.type)
+        END AS bytes,
         a[2] * a[4] AS query_width, b[2] * b[4] AS key_width
     FROM sized s JOIN inputs i USING (run_id, rank, signature)
 ),
@@ -67,7 +72,7 @@ sized_work AS (
     GROUP BY ALL
 ),
 of_sizes AS (
-    SELECT w.track, w.tf32, c.type, c.is_attention, c.flops, c.bytes, c.query_width, c.key_width
+    SELECT w.track, w.tf32, c.type, c.is_attention, c.is_of_server, c.flops, c.bytes, c.query_width, c.key_width
     FROM sized_work w
     JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
     JOIN counted c USING (run_id, rank, signature)
@@ -89,6 +94,10 @@ server_ops AS (
         ON o.run_id = w.run_id AND o.rank = w.rank AND o.tid = w.op_tid AND o.start_ns = w.op_start_ns
     WHERE w.is_attention AND NOT starts_with(o.name, 'aten::') AND len(shapes[1]) > 2 AND key IS NOT NULL
 ),
+lengths AS (
+    SELECT track, pairs, tokens, prompt_context + decode_context AS context FROM served_steps
+),
+-- Of servers' attention, lengths in the names of steps are better than those in shapes.
 attention AS (
     SELECT
         track, tf32, type, flops AS shape_flops, bytes AS shape_bytes, query_width, key_width,
@@ -96,15 +105,16 @@ attention AS (
     FROM of_sizes
     WHERE is_attention
     UNION ALL
+    SELECT track, false, type, flops, bytes, NULL, NULL, NULL
+    FROM of_sizes JOIN lengths USING (track)
+    WHERE is_of_server AND pairs IS NULL
+    UNION ALL
     SELECT track, false, type, NULL, NULL, query_width, key_width, key_bytes FROM server_ops
-),
-lengths AS (
-    SELECT track, pairs, tokens, prompt_context + decode_context AS context FROM served_steps
 ),
 counts AS (
     SELECT track, tf32, type, flops, bytes, NULL AS attention_flops, NULL AS kv_bytes
     FROM of_sizes
-    WHERE NOT is_attention
+    WHERE NOT is_attention AND NOT is_of_server
     UNION ALL
     SELECT
         track, tf32, type, coalesce(4 * query_width * pairs, shape_flops) AS flops,

@@ -116,11 +116,18 @@ END;
 -- @column input_types text        Types of its inputs, as JSON.
 -- @column concrete_inputs text    Other inputs, as JSON.
 -- @column gradients count         As in sized_calls.
+-- @column server_flops FLOP       As in sized_calls, like the following columns.
+-- @column server_bytes B          Inputs and outputs.
+-- @column type text               Type of the numbers that are multiplied; of other operators, of the first input.
+-- @column at_most bool            Whether its FLOPs are an upper bound.
 CREATE VIEW call_signatures AS
 SELECT
     run_id, rank, run_group, signature, any_value(name) AS name, any_value(output) AS output,
     any_value(input_dims) AS input_dims, any_value(input_types) AS input_types,
-    any_value(concrete_inputs) AS concrete_inputs, any_value(gradients) AS gradients
+    any_value(concrete_inputs) AS concrete_inputs, any_value(gradients) AS gradients,
+    any_value(server_flops) AS server_flops, any_value(server_bytes) AS server_bytes,
+    coalesce(any_value(server_type), json_extract_string(any_value(input_types), '$[0]')) AS type,
+    any_value(at_most) AS at_most
 FROM sized_calls
 GROUP BY run_id, rank, run_group, signature;
 
@@ -142,10 +149,10 @@ GROUP BY run_id, rank, graph;
 -- @column call_id id              Its External id.
 -- @column name text               Operator.
 -- @column op text                 Kind of operator, as in sized_calls.
--- @column type text               Type of its first input.
+-- @column type text               As in call_signatures.
 -- @column input_dims text         Shapes of its inputs, as JSON.
 -- @columns start_ns, end_ns
--- @column model_flops FLOP        Model FLOPs, from the shapes.
+-- @column model_flops FLOP        Model FLOPs, from the shapes; NULL if these tell at most an upper bound.
 -- @column rescored_flops FLOP     Part that an attention backward computes again.
 CREATE TABLE op_calls AS
 WITH _calls AS (
@@ -158,8 +165,8 @@ _kinds AS (
 ),
 _figures AS MATERIALIZED (
     SELECT
-        run_id, rank, signature, name, output AS op, input_dims, json_extract_string(input_types, '$[0]') AS type,
-        call_flops(output, name, a, b, c, d, concrete_inputs, gradients) AS model_flops,
+        run_id, rank, signature, name, output AS op, input_dims, type, CASE WHEN NOT at_most THEN
+            coalesce(server_flops, call_flops(output, name, a, b, c, d, concrete_inputs, gradients)) END AS model_flops,
         rescored_flops(output, name, b, c, concrete_inputs) AS rescored_flops
     FROM _kinds
 )

@@ -12,11 +12,12 @@
 -- @param group shape|name = shape   What a row is: an operator with the shapes of its inputs, or an operator.
 -- @column name text               Operator.
 -- @column shapes text             Shapes of its inputs; empty for group=name.
--- @column type text               Type of its first input.
+-- @column type text               Type of its first input; of operators of servers, of the numbers they multiply.
 -- @column gpu_name text           GPU.
 -- @column calls count             Calls that launched GPU work.
 -- @column busy_ns ns              Union of that work per device, summed over devices.
--- @column flops FLOP              Model FLOPs; empty if they are not counted.
+-- @column flops FLOP              Model FLOPs; empty if they are not counted or only a bound is known (see
+--                                 `flops-by-op`).
 -- @column bytes B                 Inputs and outputs; empty if a shape is missing, or an argument of a Triton kernel is
 --                                 larger than its loop.
 -- @column flops_per_byte FLOP/B   Arithmetic intensity.
@@ -64,7 +65,7 @@ kinds AS MATERIALIZED (
 shapes AS (
     SELECT
         *, TRY_CAST(dims[1] AS BIGINT[]) AS a, TRY_CAST(dims[2] AS BIGINT[]) AS b, TRY_CAST(dims[3] AS BIGINT[]) AS c,
-        TRY_CAST(dims[4] AS BIGINT[]) AS d, types[1] AS type
+        TRY_CAST(dims[4] AS BIGINT[]) AS d
     FROM kinds
 ),
 inputs AS (
@@ -88,9 +89,12 @@ figures AS (
     SELECT
         s.*,
         CASE WHEN output NOT IN ('like 0', 'broadcast', 'arguments')
-            THEN call_flops(output, name, a, b, c, d, concrete_inputs, gradients)::BIGINT END AS flops,
-        input_bytes
-            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type) AS bytes
+                AND NOT at_most
+            THEN coalesce(server_flops, call_flops(output, name, a, b, c, d, concrete_inputs, gradients))::BIGINT END
+            AS flops,
+        CASE WHEN starts_with(output, 'server_') THEN server_bytes ELSE input_bytes
+            + output_elements(output, name, a, b, c, d, concrete_inputs, flops) * input_dtype_bytes(type)
+        END AS bytes
     FROM shapes s JOIN inputs USING (kind_id)
 ),
 rows AS (
