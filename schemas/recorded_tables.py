@@ -209,11 +209,13 @@ METRIC_TABLES = (
     ),
     declare_table(
         "counters",
-        "a sample of a counter of Nsight Systems: GPU metrics, page faults of managed memory",
-        ("device", "int32", "", "device index; NULL for the CPU"),
-        ("name", "string", "", "its name, with its unit: SMs Active [Throughput %]"),
-        ("start_ns", "int64", "ns", "when"),
+        "a value of a counter: GPU metrics and page faults of Nsight Systems, counters of a Chrome trace",
+        ("device", "int32", "", "device index; NULL for the CPU, and where the file does not say it"),
+        ("name", "string", "", "its name, with its unit if the file has it: SMs Active [Throughput %]"),
+        ("start_ns", "int64", "ns", "when; of metrics of a kernel not its start: CUPTI's range profiler has no times"),
         ("value", "double", "", "value; of page faults their number"),
+        ("kernel", "string", "", "the kernel that it is a metric of; NULL for a sample"),
+        ("correlation_id", "int64", "", "joins to that kernel"),
     ),
     declare_table(
         "memory_events",

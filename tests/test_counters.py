@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.commands import run_cli
 from tests.support import SAMPLES, ask, sql
 from tests.test_nsys_jobs import report
 from tests.test_nsys_layouts import Row, thread
@@ -29,7 +31,8 @@ def test_metrics_of_a_gpu(tmp_path: Path) -> None:
     path = report(tmp_path / "one.sqlite", [(1, 0, 100, 200)], more=_metrics(rows))
     found = {r["name"]: r for r in ask(path, "counters")}
     values = ("device", "samples", "avg_value", "min_value", "max_value", "total_value")
-    assert [found[ACTIVE][v] for v in values] == [0, 2, 50, 40, 60, 100]
+    # A sum of percentages means nothing.
+    assert [found[ACTIVE][v] for v in values] == [0, 2, 50, 40, 60, None]
     assert found["SM Active"]["avg_value"] == 7
     assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
 
@@ -80,12 +83,87 @@ def test_mpi_calls_are_calls_of_a_thread(tmp_path: Path) -> None:
     }
 
 
-def test_counters_of_a_chrome_trace_are_said_not_to_be_read(tmp_path: Path) -> None:
-    counters = [{"ph": "C", "name": "power", "pid": 0, "ts": ts, "args": {"W": 100}} for ts in (1, 2)]
-    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 10), *counters])
+# As libkineto/src/output_json.cpp writes them (handleCounterEvent): samples of hardware counters one by one, without a
+# name of the value, those of Intel's GPUs together. Other programs write any.
+COUNTERS = [
+    {"ph": "C", "cat": "hardware_counters", "name": "sm__cycles_active.avg", "pid": "GPU 1 Counters", "tid": 0,
+     "ts": 3.5, "args": {"": 12.5}},
+    {"ph": "C", "cat": "xpu_scope_profiler", "name": "xpu", "pid": 2, "tid": 0,
+     "ts": 4, "args": {"GpuTime": 7, "bytes": 1.5}},
+    {"ph": "C", "name": "power", "pid": 4711, "ts": 5, "args": {"W": 100, "state": "high", "none": None}},
+]  # fmt: skip
+
+
+def test_counters_of_a_chrome_trace(tmp_path: Path) -> None:
+    path = write_trace(tmp_path / "t.json", [kernel("k", 0, 10), *COUNTERS])
+    rows = sql(path, "SELECT device, name, start_ns, value FROM counters ORDER BY start_ns, name")
+    assert [tuple(r.values()) for r in rows] == [
+        (1, "sm__cycles_active.avg", 3500, 12.5), (2, "xpu GpuTime", 4000, 7), (2, "xpu bytes", 4000, 1.5),
+        (None, "power W", 5000, 100),
+    ]  # fmt: skip
     assert sql(path, "SELECT warnings FROM runs") == [
-        {"warnings": "t.json: categories that are not read: 2 counters; 1 events kept"}
+        {"warnings": "t.json: values that their columns cannot hold are NULL: 1 value; 4 events kept"}
     ]
+
+
+@pytest.mark.parametrize("damage", ["truncated", "merged", "no time"])
+def test_counters_of_an_odd_trace(tmp_path: Path, damage: str) -> None:
+    """Each counter is read or said to be lost."""
+    events = [kernel("k", 0, 10), *COUNTERS]
+    text = json.dumps({"traceEvents": events})
+    if damage == "truncated":
+        text = text[: text.rindex("power")]
+    elif damage == "no time":
+        text = text.replace('"ts": 5', '"ts": "five"')
+    else:
+        # Tools that merge the traces of several ranks add the rank to each event.
+        text = json.dumps({"traceEvents": [e | {"args": e["args"] | {"rank": 4 - (e["ph"] == "C")}} for e in events]})
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    names = {r["name"] for r in sql(path, "SELECT name FROM counters")}
+    [run] = sql(path, "SELECT warnings FROM runs")
+    if damage == "merged":
+        assert names == {"sm__cycles_active.avg", "xpu GpuTime", "xpu bytes", "power W"}
+        assert sql(path, "SELECT DISTINCT rank FROM counters") == [{"rank": 3}]
+    else:
+        assert names == {"sm__cycles_active.avg", "xpu GpuTime", "xpu bytes"}
+        assert "1 event could not be read" in run["warnings"] or "truncated" in run["warnings"]
+
+
+def test_metrics_of_kernels_by_cuptis_range_profiler(tmp_path: Path) -> None:
+    """As libkineto/src/CuptiRangeProfiler.cpp wrote them until June 2026. The times of its events mean nothing."""
+    ranges = [
+        {"ph": "X", "cat": "cuda_profiler_range", "name": name, "pid": 0, "tid": 0, "ts": ts, "dur": 1, "args":
+         {"External id": 5, "correlation": n, "smsp__inst_executed.sum": value, "sm__throughput.avg": 2.5}}
+        for name, ts, n, value in [("gemm", 900, 1, 100), ("add", 901, 2, 10), ("gemm", 902, 3, 300)]
+    ]  # fmt: skip
+    kernels = [kernel(name, 10 * n, 5, correlation=n) for n, name in ((1, "gemm"), (2, "add"), (3, "gemm"))]
+    path = write_trace(tmp_path / "t.json", [*kernels, *ranges])
+    found = {(r["kernel"], r["name"]): r for r in ask(path, "counters", params={"per": "kernel"})}
+    total, mean = found["gemm", "smsp__inst_executed.sum"], found["gemm", "sm__throughput.avg"]
+    assert [total[c] for c in ("samples", "avg_value", "total_value")] == [2, 200, 400]
+    assert (mean["avg_value"], mean["total_value"]) == (2.5, None)
+    assert found["add", "smsp__inst_executed.sum"]["total_value"] == 10
+    [all_of_them] = ask(path, "counters", filter="name = 'smsp__inst_executed.sum'")
+    assert (all_of_them["samples"], all_of_them["total_value"], all_of_them["kernel"]) == (3, 410, None)
+    starts = sql(path, "SELECT DISTINCT start_ns FROM counter_values ORDER BY 1")
+    assert [r["start_ns"] for r in starts] == [10_000, 20_000, 30_000]
+    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
+
+
+def test_metrics_of_an_intel_kernel_are_no_kernel(tmp_path: Path) -> None:
+    """XpuptiScopeProfilerHandlers.cpp writes them as an event around the kernel, of its category, and as counters."""
+    around = kernel("metrics: k", 9.999, 10.002)
+    path = write_trace(tmp_path / "t.json", [kernel("k", 10, 10), around])
+    assert sql(path, "SELECT name FROM kernels") == [{"name": "k"}]
+
+
+def test_counters_of_an_exported_trace_are_not_read_again(tmp_path: Path) -> None:
+    source = write_trace(tmp_path / "t.json", [kernel("k", 0, 10)])
+    assert run_cli("trace", str(source), "-o", str(tmp_path / "out.json")).returncode == 0
+    assert '"ph":"C"' in (tmp_path / "out.json").read_text()
+    assert sql(tmp_path / "out.json", "SELECT count(*) AS n FROM counters") == [{"n": 0}]
+    assert sql(tmp_path / "out.json", "SELECT warnings FROM runs") == [{"warnings": None}]
 
 
 @pytest.mark.parametrize("per", ["recording", "step"])

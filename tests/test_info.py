@@ -183,7 +183,7 @@ def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
     found = [*analyze.open(SAMPLES).info().runs, *analyze.open(tmp_path / "out.123").info().runs]
     held = set().union(both, *(run.held for run in found))
     # Recorded on no node so far.
-    assert set(DATA_KINDS) - held == {"logs of NCCL Inspector", "counters of Nsight Systems"}
+    assert set(DATA_KINDS) - held == {"logs of NCCL Inspector", "counters"}
 
 
 def test_unused_features_are_not_reported_as_missing() -> None:

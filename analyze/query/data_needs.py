@@ -188,8 +188,8 @@ DATA_KINDS = {
         ),
         DataKind("step metrics", r"(?:the collector's )?step metrics", ("step_metrics",), "collect run --model"),
         DataKind(
-            "counters of Nsight Systems",
-            r"counters of Nsight Systems",
+            "counters",
+            r"counters",
             ("counters",),
             "nsys profile --gpu-metrics-devices=all",
             optional=True,

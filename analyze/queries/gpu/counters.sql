@@ -1,21 +1,24 @@
--- What did the counters say: GPU metrics and page faults of Nsight Systems, and the samples of GPUs by `collect`?
+-- What did the counters say: those of Nsight Systems and of Chrome traces, and the samples of GPUs by `collect`?
 --
--- Means are over the samples; `hardware` weighs the samples of `collect` by time, and names each measure.
--- @param per recording|step = recording   A row for all samples, or for those in each step.
+-- GPU metrics and page faults of Nsight Systems; counter events of a Chrome trace, and metrics of kernels by CUPTI's
+-- range profiler (torch.profiler with profiler_metrics). Means are over the samples, or the kernels; `hardware` weighs
+-- the samples of `collect` by time, and names each measure.
+-- @param per recording|step|kernel = recording   A row for all values, for those in each step, or for each kernel.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device index            GPU; empty for counters of the CPU.
+-- @column device index            GPU; empty for counters of the CPU, and where the recording does not say it.
 -- @column step index              Step; empty but with per = step.
+-- @column kernel text             Kernel; empty but with per = kernel.
 -- @column name text               The counter, with its unit where the recording says it.
--- @column samples count           Samples.
+-- @column samples count           Samples, or kernels.
 -- @column avg_value number        Mean.
 -- @column min_value number        Lowest.
 -- @column max_value number        Highest.
--- @column total_value number      Sum: for page faults their number.
--- @main run_id, rank, device, step, name, samples, avg_value, min_value, max_value
--- @order run_id, rank, device, step, name
+-- @column total_value number      Sum, of counts: page faults, and sums that were counted of kernels; empty for others.
+-- @main run_id, rank, device, step, kernel, name, samples, avg_value, min_value, max_value
+-- @order run_id, rank, device, step, kernel, name
 -- @use counter_values, steps
--- @needs counters of Nsight Systems or samples of GPUs
+-- @needs counters or samples of GPUs
 -- @pass all
 -- @plot bars y=name x=avg_value
 WITH placed AS (
@@ -24,10 +27,11 @@ WITH placed AS (
     ASOF JOIN step_windows s ON s.run_id = v.run_id AND s.rank = v.rank AND v.start_ns >= s.start_ns
     WHERE '{per}' = 'step' AND v.start_ns < s.end_ns
     UNION ALL
-    SELECT *, NULL FROM counter_values WHERE '{per}' = 'recording'
+    SELECT *, NULL FROM counter_values WHERE '{per}' = 'recording' OR '{per}' = 'kernel' AND kernel IS NOT NULL
 )
 SELECT
-    run_group, run_id, rank, device, step, name, count(*) AS samples, avg(value) AS avg_value, min(value) AS min_value,
-    max(value) AS max_value, sum(value) AS total_value
+    run_group, run_id, rank, device, step, CASE WHEN '{per}' = 'kernel' THEN kernel END AS kernel, name,
+    count(*) AS samples, avg(value) AS avg_value, min(value) AS min_value, max(value) AS max_value,
+    sum(value) FILTER (ends_with(name, 'page faults') OR kernel IS NOT NULL AND ends_with(name, '.sum')) AS total_value
 FROM placed
-GROUP BY run_group, run_id, rank, device, step, name
+GROUP BY run_group, run_id, rank, device, step, 6, name

@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from analyze.sources.chrome.arrow_columns import Columns, concat, record_batch
 from analyze.sources.chrome.category_columns import CATEGORIES
+from analyze.sources.chrome.counters import counter_batch
 from analyze.sources.chrome.decimal_us import MAX_NS, to_ns
-from analyze.sources.chrome.events import Event, Tally
+from analyze.sources.chrome.events import PROFILER_RANGE, Event, Tally
 from analyze.sources.chrome.metadata import CapturedGraph, ProcessGroup
 
 Batches = dict[str, pa.RecordBatch]
@@ -44,6 +45,12 @@ _MEMORY = "cpu_instant_event"
 _NOT_STORED = {"M", "s", "t", "f", "i", "I", "R", "P", "N", "O", "D", "c"}
 """Phases of events without a table: names, flows, instants, marks, samples, objects."""
 
+_COUNTERS = "counters"
+"""Events with values of counters, of any category."""
+
+_METRICS_OF_KERNEL = "metrics: "
+"""Begin of the names of events that repeat a kernel of Intel's with its metrics, which are counters, too."""
+
 _NOT_STORED_CATEGORIES = {"Trace"}
 """Categories of complete events without a table: the span of the recording."""
 
@@ -64,7 +71,11 @@ def build_batches(events: Sequence[Event], base_ns: int, tally: Tally) -> Batche
     """
     parts: dict[str, list[pa.RecordBatch]] = {}
     for category, group in _by_category(events, tally).items():
-        if batch := _category_batch(category, group, base_ns, tally):
+        if category == _COUNTERS:
+            timed, start = _timed(group, base_ns, tally)
+            if batch := counter_batch(timed, start, tally.unrepresentable):
+                parts["counters"] = [batch]
+        elif batch := _category_batch(category, group, base_ns, tally):
             parts.setdefault(CATEGORIES[category][0], []).append(batch)
     return {t: b[0] if len(b) == 1 else concat(b) for t, b in parts.items()}
 
@@ -85,6 +96,8 @@ def _by_category(events: Sequence[Event], tally: Tally) -> dict[str, list[Event]
         elif ph == "i":
             if e.cat == _MEMORY and e.name == "[memory]":
                 found[_MEMORY].append(e)
+        elif ph == "C":
+            found[_COUNTERS].append(e)
         elif ph not in _NOT_STORED:
             if ph:
                 unread[phase_label(e)] += 1
@@ -94,9 +107,12 @@ def _by_category(events: Sequence[Event], tally: Tally) -> dict[str, list[Event]
         category = _ALIASES.get(cat, cat)
         if category in CATEGORIES and category != _MEMORY:
             found[category] += group
+        elif cat == PROFILER_RANGE:
+            found[_COUNTERS] += group
         elif cat not in _NOT_STORED_CATEGORIES:
             unread[_label(cat)] += len(group)
     _move_ranges(found)
+    found["kernel"] = [e for e in found["kernel"] if not e.name.startswith(_METRICS_OF_KERNEL)]
     if no_phase:
         tally.lost[NO_PHASE] += no_phase
     tally.unread += unread
@@ -106,12 +122,7 @@ def _by_category(events: Sequence[Event], tally: Tally) -> dict[str, list[Event]
 
 def _category_batch(category: str, events: Sequence[Event], base_ns: int, tally: Tally) -> pa.RecordBatch | None:
     """Convert the events of a category to rows; None if there are none. Events without a time move to `tally.lost`."""
-    start, known = _starts(events, base_ns)
-    if lost := int((~known).sum()):
-        tally.lost[NO_TIME] += lost
-        tally.events -= lost
-        events = [e for e, ok in zip(events, known, strict=True) if ok]
-        start = start[known]
+    events, start = _timed(events, base_ns, tally)
     if not events:
         return None
     table, build = CATEGORIES[category]
@@ -126,6 +137,16 @@ def _category_batch(category: str, events: Sequence[Event], base_ns: int, tally:
     if "name" not in columns:
         columns["name"] = [e.name for e in events]
     return record_batch(table, columns, len(events), tally.unrepresentable)
+
+
+def _timed(events: Sequence[Event], base_ns: int, tally: Tally) -> tuple[Sequence[Event], npt.NDArray[np.int64]]:
+    """Return the events that have a time, with their starts; the others move to `tally.lost`."""
+    start, known = _starts(events, base_ns)
+    if lost := int((~known).sum()):
+        tally.lost[NO_TIME] += lost
+        tally.events -= lost
+        return [e for e, ok in zip(events, known, strict=True) if ok], start[known]
+    return events, start
 
 
 def process_groups(groups: Sequence[ProcessGroup]) -> pa.RecordBatch:
@@ -156,7 +177,7 @@ def graph_nodes(graphs: Sequence[CapturedGraph]) -> pa.RecordBatch:
 
 def phase_label(event: Event) -> str:
     """Describe an event that is not read, for a warning."""
-    return "counters" if event.ph == "C" else f"{_label(event.cat)}, phase {_label(event.ph)}"
+    return f"{_label(event.cat)}, phase {_label(event.ph)}"
 
 
 def _label(cat: str) -> str:

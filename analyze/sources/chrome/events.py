@@ -102,12 +102,26 @@ class Event(msgspec.Struct, gc=False):
     args: Args | None = None
 
 
+class CounterEvent(Event):
+    """A sample of counters, or metrics of a kernel: the values of its `args`, which have any names."""
+
+    values: dict[str, Raw] = {}
+
+
+class _Values(msgspec.Struct, gc=False):
+    args: dict[str, Raw] | None = None
+
+
+PROFILER_RANGE = "cuda_profiler_range"
+"""Category of complete events with metrics of a kernel, or of a range, by CUPTI's range profiler."""
+_MAY_HAVE_COUNTERS = re.compile(rb'"C"|' + PROFILER_RANGE.encode())
+
 _decode_list = msgspec.json.Decoder(list[Event], strict=False).decode
+_decode_values = msgspec.json.Decoder(list[_Values]).decode
 _decode_raws = msgspec.json.Decoder(list[Raw]).decode
-_decode_one = msgspec.json.Decoder(Event, strict=False).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
+NOTHING = {b"null", b'""', b'"N/A"', b'"n/a"', b'"NaN"', b'"nan"', b'"None"', b'"none"', b'"undefined"'}
 """Texts that mean that there is no value."""
 _OTHERS = {"stream": re.compile(rb'"0x[0-9a-fA-F]+"')}
 """Values of other meaning: the stream handle of ROCm's calls. They have no column, so they are not counted as lost."""
@@ -145,9 +159,22 @@ class Tally:
 def decode_chunk(chunk: bytes) -> list[Event] | None:
     """Decode comma-separated events; None unless all are well-formed and of the expected types."""
     try:
-        return _decode_list(b"[%b]" % chunk)
+        events = _decode_list(b"[%b]" % chunk)
+        if _MAY_HAVE_COUNTERS.search(chunk):
+            values = _decode_values(b"[%b]" % chunk)
+            return [_with_values(e, v.args) if _is_counter(e) else e for e, v in zip(events, values, strict=True)]
+        return events
     except _ERRORS:
         return None
+
+
+def _is_counter(event: Event) -> bool:
+    return event.ph == "C" or (event.cat == PROFILER_RANGE and event.ph == "X")
+
+
+def _with_values(event: Event, values: dict[str, Raw] | None) -> CounterEvent:
+    fields = {name: getattr(event, name) for name in Event.__struct_fields__}
+    return CounterEvent(**fields, values=values or {})
 
 
 def split_chunk(chunk: bytes) -> list[bytes] | None:
@@ -178,10 +205,8 @@ def decode_singles(singles: list[bytes], tally: Tally) -> list[Event]:
 
 def decode_event(data: bytes) -> Event | None:
     """Decode an event; None unless it is well-formed and of the expected types."""
-    try:
-        return _decode_one(data)
-    except _ERRORS:
-        return None
+    events = decode_chunk(data)
+    return events[0] if events and len(events) == 1 else None
 
 
 def _decode_lenient(data: bytes, tally: Tally) -> Event | None:
@@ -196,11 +221,13 @@ def _decode_lenient(data: bytes, tally: Tally) -> Event | None:
     except _ERRORS:
         tally.lost[MALFORMED] += max(1, count_events(data))
         return None
-    if args_text[:1] != b"{" and args_text not in _NOTHING:
+    if args_text[:1] != b"{" and args_text not in NOTHING:
         tally.unrepresentable["args"] += 1
     event: Event = _lenient(Event, fields, tally)
-    event.args = _lenient(Args, args, tally)
-    return event
+    is_counter = _is_counter(event)
+    # Counters of the names of arguments may have values of other types.
+    event.args = _lenient(Args, args, Tally() if is_counter else tally)
+    return _with_values(event, args) if is_counter else event
 
 
 def _lenient(struct: type[Any], fields: dict[str, Raw], tally: Tally) -> Any:
@@ -213,6 +240,6 @@ def _lenient(struct: type[Any], fields: dict[str, Raw], tally: Tally) -> Any:
             values[spec.name] = msgspec.json.decode(text, type=spec.type, strict=False)
         except _ERRORS:
             other = spec.name in _OTHERS and _OTHERS[spec.name].fullmatch(text)
-            if text not in _NOTHING and not other and spec.name != "ph":  # an event without a phase is lost as a whole
+            if text not in NOTHING and not other and spec.name != "ph":  # an event without a phase is lost as a whole
                 tally.unrepresentable[spec.name] += 1
     return struct(**values)
