@@ -114,7 +114,8 @@ class _Values(msgspec.Struct, gc=False):
 
 PROFILER_RANGE = "cuda_profiler_range"
 """Category of complete events with metrics of a kernel, or of a range, by CUPTI's range profiler."""
-_MAY_HAVE_COUNTERS = re.compile(rb'"C"|' + PROFILER_RANGE.encode())
+_OF_COUNTERS = (b'"C"', PROFILER_RANGE.encode())
+"""Texts, one of which a chunk with counters has."""
 
 _decode_list = msgspec.json.Decoder(list[Event], strict=False).decode
 _decode_values = msgspec.json.Decoder(list[_Values]).decode
@@ -160,7 +161,7 @@ def decode_chunk(chunk: bytes) -> list[Event] | None:
     """Decode comma-separated events; None unless all are well-formed and of the expected types."""
     try:
         events = _decode_list(b"[%b]" % chunk)
-        if _MAY_HAVE_COUNTERS.search(chunk):
+        if any(text in chunk for text in _OF_COUNTERS):
             values = _decode_values(b"[%b]" % chunk)
             return [_with_values(e, v.args) if _is_counter(e) else e for e, v in zip(events, values, strict=True)]
         return events
