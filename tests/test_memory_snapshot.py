@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import pickle
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from commands import run_cli
-from support import SAMPLES, ask, sql
+from support import ROOT, SAMPLES, ask, sql
 
 MIB = 1 << 20
 
@@ -326,3 +327,31 @@ def test_categories_of_the_sample() -> None:
     live = ask(SAMPLES / "out-of-memory", "memory-live", params={"group": "category", "at": "oom"})
     found = {r["category"]: r["bytes"] for r in live}
     assert (found["parameter"], found["optimizer_state"]) == (parameters, 2 * parameters)
+
+
+def test_layers_of_a_recording_add_up() -> None:
+    """tests/data/encoder_oom.py on an H100: the sums of a walk through the history, and what torch counted."""
+    folder = ROOT / "tests" / "data" / "encoder-oom"
+    path = folder / "snapshot.pickle.gz"
+    snapshot = pickle.loads(gzip.decompress(path.read_bytes()))
+    held: dict[int, tuple[int, str]] = {}
+    for entry in snapshot["device_traces"][0]:
+        if entry["action"] == "alloc":
+            held[entry["addr"]] = entry["size"], entry["user_metadata"]
+        elif entry["action"] == "free_requested":
+            held.pop(entry["addr"])
+        elif entry["action"] == "oom":
+            break
+    layers = sum(size for size, module in held.values() if module.startswith("Model.encoder.layers."))
+    found = {r["layers"]: r["bytes"] for r in ask(path, "memory-live", params={"at": "oom", "group": "layers"})}
+    everything = sum(size for size, _ in held.values())
+    assert found == {"Model.encoder.layers": layers, "(no module)": everything - layers}
+    # When torch was asked, dropout had failed and freed its mask: a byte for each of 512 x 512 x 4096 values.
+    words = (folder / "printed.txt").read_text().split()
+    assert everything == int(words[words.index("held") + 1]) + 512 * 512 * 4096
+    assert sum(r["bytes"] for r in ask(path, "memory-live")) == int(words[words.index("requested_bytes.all.peak") + 1])
+    [said] = [r["value"] for r in ask(path, "health") if r["fact"] == "out of GPU memory"]
+    assert said == (
+        f"GPU 0: {100 * layers / everything:.1f} % of the {everything / MIB:.1f} MiB held are activations of "
+        "Model.encoder.layers, encoder_oom.py:21 forward"
+    )
