@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,29 @@ def test_memory_is_a_counter(tmp_path: Path) -> None:
         "SELECT max(allocated_bytes) AS peak FROM memory_events WHERE device_type = 'cuda'",
     )
     assert max(values) * 1_000_000 == row["peak"]
+
+
+def test_memory_of_a_snapshot_is_a_counter(tmp_path: Path) -> None:
+    """torch counted what was allocated (log.txt); its error said that 880 KiB more were reserved."""
+    sample = SAMPLES / "out-of-memory"
+    words = (sample / "torch" / "log.txt").read_text().split()
+    written = write(sample, tmp_path / "out.json", where="run_id LIKE '%.torch'")
+    allocated, reserved = (series(written, name, "snapshot") for name in ("allocated MB", "reserved MB"))
+    assert max(v for _, v in allocated) * 1_000_000 == int(words[3])
+    assert allocated[-1][1] * 1_000_000 == int(words[1])
+    assert "880.00 KiB is reserved by PyTorch but unallocated" in " ".join(words)
+    assert (reserved[-1][1] - allocated[-1][1]) * 1_000_000 == 880 * 1024
+    # On the clock of the trace: torch wrote the begin of the step into both, in whole microseconds into the snapshot.
+    snapshot = pickle.loads((sample / "torch" / "rank-0.memory_snapshot.pickle").read_bytes())
+    [step_us] = [a["time_us"] for a in snapshot["external_annotations"] if (a["stage"], a["name"]) == STEP]
+    base_ns = load(written)["baseTimeNanoseconds"]
+    [step] = [e for e in events(written, "X") if e["name"] == STEP[1] and e["cat"] == "user_annotation"]
+    assert abs(base_ns + step["ts"] * 1000 - step_us * 1000) < 50_000
+    frees = [e["time_us"] * 1000 for e in snapshot["device_traces"][0] if e["action"] == "free_requested"]
+    assert base_ns + allocated[-1][0] * 1000 == max(frees)
+
+
+STEP = ("START", "ProfilerStep#8")
 
 
 def test_large_numbers_are_exact(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 class Counter(NamedTuple):
     """Counter tracks of one name, with SQL of pid, series, time in ns and value at each change.
 
-    `decimals`: decimal places of the value in the unit of the name; SQL returns it as an integer.
+    `decimals`: decimal places of the value in the unit of the name; SQL returns it as an integer. `uses`: SQL modules.
     """
 
     name: str
     sql: str
     decimals: int = 0
+    uses: tuple[str, ...] = ()
 
     def text(self, value: int) -> str:
         """Return the value as exact decimal text."""
@@ -71,10 +72,15 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         f"SELECT {gpu} AS pid, kind AS series, unnest([start_ns, start_ns + dur_ns]) AS at_ns,"
         f" unnest([{speed}, -{speed}]) AS change FROM memcpys WHERE dur_ns > 0 AND bytes > 0"
     )
-    allocated = (
-        f"SELECT CASE WHEN device_type = 'cpu' THEN {cpu} ELSE {gpu} END, device_type,"
-        " start_ns, allocated_bytes FROM memory_events WHERE allocated_bytes IS NOT NULL ORDER BY 1, 2, 3, file_row"
-    )
+
+    def memory(column: str, snapshots: str) -> str:
+        return (
+            f"SELECT CASE WHEN device_type = 'cpu' THEN {cpu} ELSE {gpu} END AS pid, device_type AS series,"
+            f" start_ns AS at_ns, {column}, file_row FROM memory_events WHERE {column} IS NOT NULL"
+            f" AND allocated_bytes IS NOT NULL UNION ALL SELECT {gpu}, 'snapshot', start_ns, {snapshots}"
+            " ORDER BY 1, 2, 3, file_row"
+        )
+
     # Activity is the mean since the sample before, so that it begins there.
     sampled = (
         "SELECT *, lag(start_ns) OVER (PARTITION BY rank, device ORDER BY start_ns) AS since_ns FROM gpu_samples"
@@ -96,7 +102,18 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
         Counter("running", running(f"{both_ends} FROM ({busy})")),
         Counter("copy GB/s", running(copying), decimals=9),
-        Counter("allocated MB", allocated, decimals=6),
+        Counter(
+            "allocated MB",
+            memory("allocated_bytes", "held_bytes, event FROM allocator_changes"),
+            decimals=6,
+            uses=("allocator",),
+        ),
+        Counter(
+            "reserved MB",
+            memory("reserved_bytes", "reserved_bytes, event FROM allocator_reserved"),
+            decimals=6,
+            uses=("allocator",),
+        ),
         Counter(
             "active %",
             f"SELECT pid, series, at_ns, round(value * 1000)::BIGINT FROM ({activity})"

@@ -293,10 +293,10 @@ def _compiler(scope: Scope) -> Iterator[str]:
 
 def _counters(scope: Scope) -> Iterator[str]:
     for counter in counter_tracks(scope.tracks.gpu(), scope.tracks.process()):
-        for (pid, series), rows in groupby(scope.rows(counter.sql), key=lambda row: (row[0], row[1])):
+        for (pid, series), rows in groupby(scope.rows(counter.sql, counter.uses), key=lambda row: row[:2]):
             # The Perfetto UI names the track after the counter and the series.
             common = f'"ph":"C","cat":"tracequarry","name":{_text(counter.name)},"pid":{scope.tracks.use(pid)},"tid":0'
-            for at, value in changes(((at, value) for _, _, at, value in rows), scope.from_ns, scope.to_ns):
+            for at, value in changes(((at, value) for _, _, at, value, *_ in rows), scope.from_ns, scope.to_ns):
                 shown = counter.text(value)
                 yield f'{{{common},"ts":{_us(at - scope.base_ns)},"args":{{{_text(series)}:{shown}}}}}'
 

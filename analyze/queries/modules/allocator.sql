@@ -33,6 +33,31 @@ WINDOW later AS (
     PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
 );
 
+-- @view allocator_reserved  a row is a change of the bytes that the allocator has reserved on a device.
+-- @columns run_group, run_id, rank
+-- @column device index            Device.
+-- @column event index             Number in the history of the device.
+-- @columns start_ns
+-- @column reserved_bytes B        Bytes of all segments after it, computed from the history's end.
+CREATE VIEW allocator_reserved AS
+WITH _changes AS (
+    SELECT *, CASE WHEN action IN ('segment_alloc', 'segment_map') THEN bytes ELSE -bytes END AS change_bytes
+    FROM allocator_events
+    WHERE starts_with(action, 'segment_')
+),
+_at_end AS (
+    SELECT run_id, rank, device, sum(segment_bytes) AS end_bytes
+    FROM (SELECT DISTINCT run_id, rank, device, segment_addr, segment_bytes FROM allocator_blocks)
+    GROUP BY run_id, rank, device
+)
+SELECT
+    c.run_group, c.run_id, c.rank, c.device, event, start_ns,
+    (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS reserved_bytes
+FROM _changes c LEFT JOIN _at_end e ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device
+WINDOW later AS (
+    PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+);
+
 -- @view allocator_lifetimes  a row is an allocation that the history or the state at its end has.
 -- @columns run_group, run_id, rank
 -- @column device index            Device.
