@@ -20,7 +20,7 @@ from analyze.query.result import row_result
 from analyze.verdict.comparability import Comparability, comparability
 from analyze.verdict.conditions import Condition
 from analyze.verdict.explanation import Explanation, explanation, part_changes
-from analyze.verdict.part_rows import INTERVAL, judge, main_columns, part_columns, part_rows, pct
+from analyze.verdict.part_rows import INTERVAL, judge, main_columns, part_columns, part_rows, pct, verdict_values
 from analyze.verdict.sides import LEVELS, MEASURES, Side, Sides, mean_steps, open_sides
 from analyze.verdict.statistics import (
     MARGIN_PCT,
@@ -109,6 +109,7 @@ def compare(
         explained = explanation(sides)
         rows = step_rows(sides, explained, margin, found)
         answer = row_result(_step_columns(sides.repeated), rows, "compare", sort, limit)
+        answer.main = _STEP_MAIN if sides.repeated else ()
         notes += explained.notes
     else:
         sums = [s.sums(LEVELS[level], time) for s in sides]
@@ -153,6 +154,7 @@ def _comment(
     try:
         rows = step_rows(sides, explanation(sides), margin, found)[:PARTS]
         parts = row_result(_step_columns(sides.repeated), rows, "compare")
+        parts.main = _STEP_MAIN if sides.repeated else ()
     except InputError:  # no recorded steps
         parts = None
     return comment(measures, parts, margin=margin, failures=failures, unsure=unsure, notes=notes)
@@ -272,18 +274,15 @@ def run_rows(sides: Sides) -> list[tuple[Any, ...]]:
 
 def step_rows(sides: Sides, found: Explanation, margin: float, comparable: Comparability) -> list[tuple[Any, ...]]:
     """Return a row for each part of the step; times and changes add up to those of the step time."""
-    parts = part_changes(sides, found)
+    parts = [p for p in part_changes(sides, found) if any(p.means) or p.hidden_a or p.hidden_b]
     whole = math.fsum(b - a for a, b in (p.means for p in parts))
     changes = adjusted([change(p.a, p.b, margin) for p in parts])
     rows = []
     for part, of in zip(parts, changes, strict=True):
         a, b = part.means
-        if not (a or b or part.hidden_a or part.hidden_b):
-            continue
         status = "added" if not any(part.a) else "removed" if not any(part.b) else "changed"
         row = (status, part.part, a, b, b - a, pct(b - a, whole), part.hidden_a, part.hidden_b)
-        said = judge(of, "slower", "faster", comparable)
-        rows.append((*row, of.low_pct, of.high_pct, said) if sides.repeated else row)
+        rows.append((*row, *verdict_values(of, comparable)) if sides.repeated else row)
     return sorted(rows, key=lambda row: (-abs(row[4]), row[1]))
 
 
@@ -297,8 +296,11 @@ def _step_columns(repeated: bool) -> tuple[ResultColumn, ...]:
         ResultColumn("explains_pct", "%", "change in % of the change of the step time; these add up to 100"),
         ResultColumn("hidden_a_ns", "ns", "its work in A that is hidden behind other work"),
         ResultColumn("hidden_b_ns", "ns", "the same in B"),
-        *(INTERVAL[:3] if repeated else ()),
+        *(INTERVAL if repeated else ()),
     )
+
+
+_STEP_MAIN = ("status", "part", "a_ns", "b_ns", "change_ns", "explains_pct", "low_pct", "high_pct", "verdict")
 
 
 def steps_of(sides: Sides) -> list[str]:

@@ -94,6 +94,12 @@ def test_processes_of_the_program_are_not_others(tmp_path: Path) -> None:
     assert (found["verdict"], found["value"]) == ("warning", "up to 1, in 40.0 % of the samples")
     [row] = ask(path, "hardware", params={"per": "run"})
     assert (row["max_processes"], row["max_other_processes"]) == (2, 1)
+    # So it is of a run that was not recorded, but timed.
+    timed = tmp_path / "timed/none/rank-0.gpu_samples.csv"
+    timed.parent.mkdir(parents=True)
+    timed.write_text((path / "torch/rank-0.gpu_samples.csv").read_text())
+    write_run(tmp_path / "timed", [("none/rank-0.gpu_samples.csv", "gpu_samples", 0)], profiler="none")
+    assert found["value"] in {r["value"] for r in ask(tmp_path / "timed", "health")}
     # Samples without the column, of an earlier version, do not say.
     assert "other processes on the GPU" not in {r["fact"] for r in ask(run_folder(tmp_path / "old", SAMPLES), "health")}
 

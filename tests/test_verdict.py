@@ -150,6 +150,42 @@ def test_verdicts_of_rows_follow_from_the_stored_rows(runs: dict[str, analyze.Tr
     assert [found[name]["p_change"] for name in ("gemm", "copy")] == pytest.approx(list(expected))
 
 
+def test_verdicts_of_parts_of_the_step_follow_from_the_stored_rows(runs: dict[str, analyze.Traces]) -> None:
+    """A step of 950 us, the mean of 1000 and 900: by family, with idle time; the rest is up to the step time."""
+    kernels = (
+        "SELECT run_id, family, sum(dur_ns) / 2 AS ns FROM kernels JOIN kernel_names USING (run_id, name)"
+        " GROUP BY ALL ORDER BY ALL"
+    )
+    steps = "SELECT run_id, avg(timed_step_ns) AS ns FROM step_times WHERE undisturbed GROUP BY ALL ORDER BY ALL"
+    of_sides: list[dict[str, list[float]]] = []
+    for name in ("before", "slow"):
+        times: dict[str, list[float]] = {}
+        for row in runs[name].sql(kernels).dicts():
+            times.setdefault(row["family"], []).append(row["ns"])
+        times["(idle)"] = [950_000 - sum(ns) for ns in zip(*times.values(), strict=True)]
+        times[REST] = [row["ns"] - 950_000 for row in runs[name].sql(steps).dicts()]
+        of_sides.append(times)
+    found = {r["part"]: r for r in analyze.compare(runs["before"], runs["slow"], level="step").answer.dicts()}
+    assert found.keys() == {"gemm", "copy_layout", "other", "(idle)", REST}
+    p = {}
+    for part in ("gemm", "copy_layout", "(idle)", REST):
+        x, y = ([math.log(ns) for ns in times[part]] for times in of_sides)
+        if len({*x, *y}) == 1:
+            p[part] = 1.0
+            continue
+        test = stats.ttest_ind(y, x, equal_var=False)
+        interval = [100 * math.expm1(v) for v in test.confidence_interval(0.95)]
+        assert [found[part]["low_pct"], found[part]["high_pct"]] == pytest.approx(interval)
+        p[part] = test.pvalue
+    expected = stats.false_discovery_control(list(p.values()))
+    assert [found[part]["p_change"] for part in p] == pytest.approx(list(expected))
+    # The spread of LOGS with 3 runs a side: as of the step time itself in test_slower_by_hand.
+    whole = rows(runs["before"], runs["slow"])["step_time"]
+    for column in ("smallest_pct", "runs_needed"):
+        assert found["gemm"][column] == pytest.approx(whole[column], rel=0.01)
+    assert found["copy_layout"]["smallest_pct"] == 0 and found["other"]["smallest_pct"] is None
+
+
 def test_rows_of_kernels(runs: dict[str, analyze.Traces]) -> None:
     found = rows(runs["before"], runs["slow"], level="kernel")
     assert (found["gemm"]["verdict"], found["copy"]["verdict"]) == ("slower", "same")
@@ -356,6 +392,8 @@ INJECTED: dict[str, tuple[list[Sequence[float]], float, str | None]] = {
     "nothing": ([FLAT], 10.05, None),
     # (13.5 + 12.5 + 20 x 10.05) / 22
     "warm-up": ([(13.5, 12.5, *FLAT)], 227 / 22, "the first 2 steps take longer than the others: warm-up"),
+    # (13.5 + 20 x 10.05) / 21
+    "a cold step": ([(13.5, *FLAT)], 214.5 / 21, "the first step takes longer than the others: warm-up"),
     # From 10 to 11.9 ms, by 19 x 0.1 ms: 17 % of the median, 10.95 ms.
     "trend": (
         [[10 + 0.1 * n for n in range(20)]], 10.95, "steps get longer by 17 % from the first to the last"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import warnings
 from itertools import combinations
 from types import ModuleType
 
@@ -77,6 +78,15 @@ def test_difference_by_hand() -> None:
     low, high = difference([10, 11, 12], [13, 14, 15]) or (0, 0)
     half = 2.776445 * math.sqrt(2 / 3)
     assert (low, high) == (pytest.approx(3 - half, rel=1e-5), pytest.approx(3 + half, rel=1e-5))
+
+
+def test_equal_runs_of_one_side_are_no_warning() -> None:
+    """Clocks of 1980 MHz in all runs of a side: with s of B = 1 MHz, 1 +- 4.303 x 1 / sqrt(3), t of 2 degrees."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        low, high = difference([1980, 1980, 1980], [1980, 1981, 1982])
+        assert verdict(change([1980, 1980, 1980], [1980, 1981, 1982])) == "same"
+    assert (low, high) == (pytest.approx(1 - 4.303 / 3**0.5, abs=1e-3), pytest.approx(1 + 4.303 / 3**0.5, abs=1e-3))
 
 
 def test_steps_alone_compare_stretches() -> None:

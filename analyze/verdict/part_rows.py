@@ -81,11 +81,7 @@ def part_rows(
         changes.append(change(*_values(key, found, sides, divided), margin))
         rows.append((status, *names, calls_a, calls_b, a, b, difference, pct(difference, a), pct(difference, total_a)))
     if sides.repeated:
-        rows = [
-            (*row, of.low_pct, of.high_pct, judge(of, "slower", "faster", comparable), of.smallest_pct, of.runs_needed,
-             of.p_change, of.p_same)
-            for row, of in zip(rows, adjusted(changes), strict=True)
-        ]  # fmt: skip
+        rows = [(*row, *verdict_values(of, comparable)) for row, of in zip(rows, adjusted(changes), strict=True)]
     change_at = 5 + len(level.key)
     return sorted(rows, key=lambda r: (-abs(r[change_at]), r[1], r[2] if len(level.key) > 1 else ""))
 
@@ -122,6 +118,12 @@ def _per(value: float, steps: int) -> float:
 def pct(part: float, whole: float) -> float | None:
     """Return a share in %; None of nothing."""
     return 100.0 * part / whole if whole else None
+
+
+def verdict_values(of: Change, found: Comparability) -> tuple[Any, ...]:
+    """Return the values of INTERVAL for a change of time."""
+    said = judge(of, "slower", "faster", found)
+    return of.low_pct, of.high_pct, said, of.smallest_pct, of.runs_needed, of.p_change, of.p_same
 
 
 def judge(of: Change, more: str, less: str, found: Comparability) -> str:

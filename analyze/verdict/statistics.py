@@ -7,6 +7,7 @@ All tests are Welch's t test on the logarithms of the runs' means. docs/compare.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -69,12 +70,10 @@ def change(a: Sequence[float], b: Sequence[float], margin_pct: float = MARGIN_PC
         same = 0.0 if abs(difference) <= margin else 1.0
         exact = _pct(difference)
         return Change(exact, exact, exact, 0.0, 2, 1.0 if equal else 0.0, same)
-    from scipy import stats
-
-    test = stats.ttest_ind(logs_b, logs_a, equal_var=False)
+    test = _welch(logs_b, logs_a)
     interval = test.confidence_interval(1 - ALPHA)
-    above = stats.ttest_ind(logs_b, logs_a - margin, equal_var=False, alternative="greater")
-    below = stats.ttest_ind(logs_b, logs_a + margin, equal_var=False, alternative="less")
+    above = _welch(logs_b, logs_a - margin, "greater")
+    below = _welch(logs_b, logs_a + margin, "less")
     spreads = float(logs_a.std(ddof=1)), float(logs_b.std(ddof=1))
     smallest = smallest_change(*spreads, len(a), len(b))
     return Change(
@@ -95,9 +94,7 @@ def difference(a: Sequence[float], b: Sequence[float]) -> tuple[float, float] | 
     x, y = np.asarray(a, float), np.asarray(b, float)
     if not np.ptp(x) and not np.ptp(y):
         return float(y[0] - x[0]), float(y[0] - x[0])
-    from scipy import stats
-
-    interval = stats.ttest_ind(y, x, equal_var=False).confidence_interval(1 - ALPHA)
+    interval = _welch(y, x).confidence_interval(1 - ALPHA)
     return float(interval.low), float(interval.high)
 
 
@@ -192,6 +189,15 @@ def spread_pct(values: Sequence[float]) -> float | None:
     if len(values) < 2 or min(values) <= 0:
         return None
     return 100 * float(np.log(np.asarray(values, float)).std(ddof=1))
+
+
+def _welch(b: Any, a: Any, alternative: str = "two-sided") -> Any:
+    """Return Welch's test. The runs of one side may all be equal: their variance is 0, and scipy warns of that."""
+    from scipy import stats
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Precision loss occurred", RuntimeWarning)
+        return stats.ttest_ind(b, a, equal_var=False, alternative=alternative)
 
 
 def _varies(logs: Any) -> bool:

@@ -28,7 +28,7 @@ def step_notes(label: str, runs: Mapping[str, Sequence[Step]]) -> list[str]:
         lengths = mean_steps(steps)
         warm = warm_up(lengths)
         said = {
-            "warm-up": f"the first {warm} steps take longer than the others: warm-up" if warm else None,
+            "warm-up": _longer_first(warm) if warm else None,
             "trend": trend(lengths[warm:]),
             "kinds": two_kinds(lengths[warm:]),
             "rank": unlike_rank(steps),
@@ -38,6 +38,11 @@ def step_notes(label: str, runs: Mapping[str, Sequence[Step]]) -> list[str]:
                 found.setdefault(kind, []).append(f"{label}, run {run}: {text}")
     more = {kind: f" ({len(texts) - 1} more runs like it)" if len(texts) > 1 else "" for kind, texts in found.items()}
     return [texts[0] + more[kind] for kind, texts in found.items()]
+
+
+def _longer_first(steps: int) -> str:
+    which = "step takes" if steps == 1 else f"{steps} steps take"
+    return f"the first {which} longer than the others: warm-up"
 
 
 def warm_up(lengths: Sequence[float]) -> int:

@@ -224,7 +224,7 @@ sampled AS (
     SELECT
         s.run_id, s.rank, start_ns > first_ns AND start_ns < first_ns + span_ns AS working,
         limited_for_power(clock_limits) AS power_limited, limited_for_heat(clock_limits) AS heat_limited,
-        memory_used_bytes, processes, other_processes,
+        memory_used_bytes, processes,
         row_number() OVER (PARTITION BY s.run_id, s.rank, device ORDER BY start_ns) AS turn
     FROM gpu_samples s JOIN work USING (run_id, rank)
 ),
@@ -245,7 +245,7 @@ other_users AS (
 other_processes AS (
     SELECT
         run_id, rank, max(other_processes) AS most, pct(count(*) FILTER (other_processes > 0), count(*)) AS seen_pct
-    FROM sampled
+    FROM gpu_samples
     WHERE other_processes IS NOT NULL
     GROUP BY run_id, rank
 ),
