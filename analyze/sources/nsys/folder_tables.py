@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from analyze.sources.nsys.values import (
     BATCH_ROWS,
+    BINARY_COLUMN,
     PROCESS_BITS,
     TEXT_COLUMNS,
     UNSIGNED_COLUMNS,
@@ -92,6 +93,8 @@ class FolderTables:
 
 def _plain(column: str, array: pa.Array, unreadable: Counter[str]) -> pa.Array:
     """Return a column as text or int64. Raises ArrowException for an inconsistent array."""
+    if column == BINARY_COLUMN:
+        return pa.array([None if v is None else v.hex() for v in _binary(array)], pa.string())
     if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
         return typed(column, _strings(array), unreadable) if column not in TEXT_COLUMNS else _text(array)
     array.validate(full=True)
@@ -116,6 +119,12 @@ def _text(array: pa.Array) -> pa.Array:
 
 def _strings(array: pa.Array) -> list[str | None]:
     """Return the values of an array of strings that may not be UTF-8."""
-    data = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
-    data.validate(full=True)
-    return [None if v is None else v.decode("utf-8", "replace") for v in data.to_pylist()]
+    return [None if v is None else v.decode("utf-8", "replace") for v in _binary(array)]
+
+
+def _binary(array: pa.Array) -> list[bytes | None]:
+    """Return the bytes of an array of strings, which may not be UTF-8, or of bytes."""
+    if pa.types.is_large_string(array.type) or pa.types.is_string(array.type):
+        array = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
+    array.validate(full=True)
+    return [v if isinstance(v, bytes) else None for v in array.to_pylist()]

@@ -25,6 +25,7 @@ from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.counters import FAULT_TABLES, metric_batches
 from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
+from analyze.sources.nsys.nccl_calls import NcclCalls
 from analyze.sources.nsys.open_export import Tables, open_tables, rows
 from analyze.sources.nsys.problems import problems_of
 from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
@@ -57,9 +58,10 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         processes = ranks_of(tables, work if any(work.values()) else threads, capture)
         owners = Owners(*processes)
         skipped = Skipped()
+        nccl = NcclCalls(tables, names, owners)
         for event in (*work, *threads):
             for rank, batch in event_batches(tables, event, names, owners, skipped):
-                yield event.table, rank, batch
+                yield event.table, rank, nccl.add(rank, batch) if event.table == "kernels" else batch
         for rank, batch in memory_batches(tables, names, owners, skipped):
             yield "memory_events", rank, batch
         for rank, batch in metric_batches(tables, owners, skipped):
@@ -67,6 +69,8 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         report.info = _run_columns(tables, work, capture, processes)
         report.lost = skipped.total
         problems = list(problems_of(tables, work | threads, processes, skipped))
+        if nccl.unknown:
+            problems.append(f"{nccl.unknown} kernels of groups of several NCCL calls have no sizes of messages")
         if problems:
             report.warnings.append(f"{path.name}: {'; '.join(problems)}")
 

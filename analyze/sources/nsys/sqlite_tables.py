@@ -16,6 +16,7 @@ from analyze.errors import InputError
 from analyze.sources.nsys.arrow_rows import arrow_batches
 from analyze.sources.nsys.values import (
     BATCH_ROWS,
+    BINARY_COLUMN,
     PROCESS_BITS,
     TEXT_COLUMNS,
     Columns,
@@ -135,6 +136,8 @@ class SqliteTables:
         if not there:
             return
         selected = {c: f'"{c}"' if c in there else "NULL" for c in columns}
+        if BINARY_COLUMN in there & selected.keys():
+            selected[BINARY_COLUMN] = f'hex("{BINARY_COLUMN}")'
         unreadable: Counter[str] = Counter()
         done: int | None = 0
         if self._bytes >= _LARGE:

@@ -20,7 +20,10 @@ Columns = dict[str, pa.Array]
 PROCESS_BITS = -1 << 24
 """Bits of a global id (machine, VM, process, thread) that identify the process; the others are the thread."""
 
-TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid", "metricName"))
+BINARY_COLUMN = "binaryData"
+"""A column of bytes, which is read as hexadecimal text."""
+
+TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid", "metricName", BINARY_COLUMN))
 """Columns that are read as text. All others are read as integers, whatever type the file gives them."""
 
 UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "address"))
