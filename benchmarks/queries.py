@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
@@ -28,11 +29,13 @@ sys.path.insert(0, str(ROOT))
 from process_cost import Cost, analyze_cost  # noqa: E402
 
 import analyze  # noqa: E402
+from analyze.cpus import cpus  # noqa: E402
+from analyze.ingestion.process_pool import worker_pool  # noqa: E402
+from analyze.ingestion.staging import pool_map  # noqa: E402
 from analyze.ingestion.table_files import RowGroupWriter  # noqa: E402
 from analyze.ingestion.write_derived_tables import write_derived  # noqa: E402
 from analyze.query.duckdb_memory import MEMORY_VARIABLE  # noqa: E402
 from analyze.query.query_files import catalog  # noqa: E402
-from analyze.sources.interface import inline_map  # noqa: E402
 from analyze.store.catalogue import RUN_TABLES  # noqa: E402
 from analyze.store.store import StagedFile, Store  # noqa: E402
 from analyze.stored_tables import DERIVED_TABLES  # noqa: E402
@@ -78,21 +81,28 @@ def grow(source: Path, folder: Path, kernels: int, ranks: int) -> Fraction:
     store = Store(folder)
     run.tables, run.world_size = {}, ranks
     with store.lock(), store.staging() as staging:
-        staged = []
-        for (table, first), rows in tables.items():
-            ranks_made = range(there.index(first), ranks, len(there)) if table not in RUN_TABLES else [first]
-            for rank in ranks_made:
-                path = staging / table / f"{rank}.parquet"
-                further = rank // len(there) * len(there)
-                made = of_job(rows, ranks) if table in RUN_TABLES else of_rank(rows, rank, further)
-                path.parent.mkdir(exist_ok=True)
-                with RowGroupWriter(path, made.schema) as writer:
-                    for copy in range(copies if "start_ns" in rows.column_names else 1):
-                        writer.write(shifted(made, copy, period, ids, steps))
-                staged.append(StagedFile(table, [rank], path))
+
+        def written_file(table: str, rows: pa.Table, rank: int) -> StagedFile:
+            path = staging / table / f"{rank}.parquet"
+            further = rank // len(there) * len(there)
+            made = of_job(rows, ranks) if table in RUN_TABLES else of_rank(rows, rank, further)
+            path.parent.mkdir(exist_ok=True)
+            with RowGroupWriter(path, made.schema) as writer:
+                for copy in range(copies if "start_ns" in rows.column_names else 1):
+                    writer.write(shifted(made, copy, period, ids, steps))
+            return StagedFile(table, [rank], path)
+
+        files = [
+            (table, rows, rank)
+            for (table, first), rows in tables.items()
+            for rank in (range(there.index(first), ranks, len(there)) if table not in RUN_TABLES else [first])
+        ]
+        with ThreadPoolExecutor(cpus()) as threads:
+            staged = list(threads.map(written_file, *zip(*files, strict=True)))
         written = {(s.table, s.ranks[0]): s.path for s in staged if s.table not in RUN_TABLES}
         began = time.perf_counter()
-        derived = write_derived(written, run_id, staging, inline_map)
+        with worker_pool(cpus()) as pool:
+            derived = write_derived(written, run_id, staging, pool_map(pool, cpus()))
         print(f"derived {len(derived)} tables in {time.perf_counter() - began:.1f} s", file=sys.stderr)
         staged += [StagedFile(table, [rank], path) for (table, rank), path in derived.items()]
         store.commit(run_id, run, staged)

@@ -134,6 +134,25 @@ def test_the_outermost_operator() -> None:
     ]  # fmt: skip
 
 
+def test_the_operator_of_the_forward_pass() -> None:
+    # The node [200, 230) on thread 2 computes the gradient of linear [10, 40), which module [0, 90) contains, as does
+    # relu. The range [100, 110) begins with add and ends after it, so add does not launch its work. The last call is
+    # in no operator.
+    node = op("autograd::engine::evaluate_function: AddmmBackward0", 200, 230, 4, 2)
+    ops = [
+        op("module", 0, 90, 1), op("linear", 10, 40, 2) | {"sequence_number": 7}, op("relu", 45, 48, 3),
+        node | {"sequence_number": 7, "fwd_thread": 1}, op("mm", 205, 220, 5, 2), op("add", 100, 105, 6),
+    ]  # fmt: skip
+    kernels = [kernel("r", 1, 3), kernel("b", 2, 5), kernel("n", 3), kernel("s", 4, 7), kernel("o", 5)]
+    calls = [call(1, 46), call(2, 210, tid=2), call(3, 225, tid=2), call(4, 102), call(5, 150)]
+    ranges = [span("step", 100, 110, 7)]
+    columns = ("name", "forward_tid", "forward_start_ns", "forward_op")
+    assert links(*columns, kernels=kernels, cpu_ops=ops, ranges=ranges, cuda_calls=calls) == [
+        ("r", None, None, "module"), ("b", 1, 10, "module"), ("n", 1, 10, "module"), ("s", None, None, None),
+        ("o", None, None, None),
+    ]  # fmt: skip
+
+
 OPS = [op("outer", 0, 100, 10), op("inner", 40, 80, 11), op("view", 200, 210, 2), op("other", 45, 90, 12, tid=2)]
 
 
@@ -189,7 +208,7 @@ def test_more_rows_than_a_batch_holds() -> None:
         assert delays == {"min": most, "max": most}, column
 
 
-def test_first_work_of_a_call_on_each_stream() -> None:
+def test_first_work_of_a_call_and_on_each_stream() -> None:
     # Call 1, a CUDA graph, launches three kernels on stream 7 (in the file, the earliest stands last), one on stream 8
     # and a copy on stream 7 between them; of call 2 the file has no call.
     kernels = [
@@ -197,8 +216,42 @@ def test_first_work_of_a_call_on_each_stream() -> None:
         kernel("a", 1, start=10), kernel("e", 2, start=60),
     ]  # fmt: skip
     copy = kernel("", 1, start=20) | {"kind": "DtoD"}
-    found = links("start_ns", "first_on_stream", kernels=kernels, memcpys=[copy], cuda_calls=[call(1, 5)])
-    assert sorted(found) == [(10, True), (20, False), (30, False), (40, False), (50, True), (60, None)]
+    columns = ("start_ns", "first_of_call", "first_on_stream")
+    found = links(*columns, kernels=kernels, memcpys=[copy], cuda_calls=[call(1, 5)])
+    assert sorted(found) == [
+        (10, True, True), (20, False, False), (30, False, False), (40, False, False), (50, False, True),
+        (60, None, None),
+    ]  # fmt: skip
+
+
+def test_launches_without_work() -> None:
+    # Calls 2 and 3 lost their kernels: of 3, the driver's call lies inside the runtime's. 4 launches nothing, and two
+    # calls have the id 5.
+    calls = [
+        call(1, 10), call(2, 20), call(3, 30), call(3, 31, dur=2, api="driver", name="cuLaunchKernel"),
+        call(4, 40, name="cudaMemsetAsync"), call(5, 50), call(5, 60), call(0, 70),
+    ]  # fmt: skip
+    tables = recorded_tables(kernels=[kernel("k", 1)], cuda_calls=calls)
+    found = with_derived(tables, "launches_without_work")["launches_without_work"]
+    launch = {"tid": 1, "name": "cudaLaunchKernel", "dur_ns": 5}
+    assert found.to_pylist() == [{"correlation_id": n, "start_ns": 10 * n, **launch} for n in (2, 3)]
+
+
+def test_profiler_overhead_with_operators() -> None:
+    # Thread 1 runs operators: two contain [22, 28), one contains [22, 45). Thread 3 only calls CUDA, and thread -3 is
+    # CUPTI's number of one: the operators of all threads count.
+    ops = [op("outer", 0, 100), op("inner", 20, 40), op("other", 24, 60, tid=2)]
+    ranges = [
+        span(name, start, end, origin="overhead") | {"tid": tid}
+        for name, start, end, tid in (
+            ("a", 22, 28, 1), ("b", 22, 45, 1), ("c", 25, 28, 3), ("d", 25, 70, -3), ("e", 90, 110, 1)
+        )
+    ]  # fmt: skip
+    tables = recorded_tables(ranges=ranges, cpu_ops=ops, cuda_calls=[call(1, 10, tid=3)])
+    found = with_derived(tables, "profiler_overhead")["profiler_overhead"].to_pylist()
+    assert [(row["name"], row["tid"], row["op_name"]) for row in found] == [
+        ("a", 1, "inner"), ("b", 1, "outer"), ("c", 3, "other"), ("d", None, "outer"), ("e", 1, None)
+    ]  # fmt: skip
 
 
 def test_sized_calls_of_work() -> None:

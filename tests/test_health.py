@@ -95,7 +95,7 @@ def test_profiler_time_by_phase(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("length", [0.5, 1048.575, 1048.576, 16777.216, 300_000, 1.6e9, 3.6e10])
+@pytest.mark.parametrize("length", [0.5, 3.6e10])
 def test_operators_of_any_length_contain_profiler_time(tmp_path: Path, length: float) -> None:
     # One operator, from 3 us on. A piece of 0.1 us at its very start and one at its very end lie in it, and so on it;
     # one that ends 0.1 us later than it does not.

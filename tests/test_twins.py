@@ -67,7 +67,8 @@ def rows(folder: Path, statement: str) -> list[dict[str, Any]]:
 
 
 def test_work_takes_what_launched_it_from_its_twin(pair: Path) -> None:
-    clock = "call_start_ns, call_dur_ns, first_on_stream"  # of launches that the GPU-only block does not have
+    # Columns of launch calls, which the GPU-only block does not have.
+    clock = "call_start_ns, call_dur_ns, first_of_call, first_on_stream"
     gpu, full = (rows(pair, WORK.format(block=block, clock=clock)) for block in (".gpu", ".torch"))
     assert gpu == full and len(gpu) == 837
     [launches] = rows(pair, "SELECT count(call_start_ns) AS n FROM gpu_work WHERE run_id LIKE '%.gpu'")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
+from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, text_codes, values_at
 from analyze.derive.threads import distinct, find
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class ForwardOperators:
         self._node_tid, self._node_start = tid[nodes][order], start[nodes][order]
         self._tid, self._start = (np.append(c[maker_of][order], NULL) for c in (tid, start))
 
-    def columns(self, tid: Ints, start: Ints) -> dict[str, pa.Array]:
+    def at(self, tid: Ints, start: Ints) -> tuple[Ints, Ints]:
         """Return thread and start of the forward operators of nodes; NULL where no node begins there."""
         place = np.full(len(tid), -1)
         for thread in self._threads:
@@ -57,7 +57,7 @@ class ForwardOperators:
             rows = np.flatnonzero((tid == thread) & (start != NULL))
             found = find(self._node_start[of_thread], start[rows])
             place[rows] = values_at(of_thread, found, missing=-1)
-        return {"forward_tid": nullable(self._tid[place]), "forward_start_ns": nullable(self._start[place])}
+        return self._tid[place], self._start[place]
 
 
 def _last_before(sequence: Ints, start: Ints, nodes: Ints, makers: Ints) -> Ints:

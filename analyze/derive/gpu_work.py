@@ -53,6 +53,8 @@ READS = {
 """Columns that gpu_work is computed from."""
 ROWS = 1 << 20
 """Rows of a batch."""
+_FIRST: dict[str, tuple[str, ...]] = {"first_of_call": (), "first_on_stream": ("device", "stream")}
+"""Columns that say which work is the first of its call, on each of these."""
 
 
 def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
@@ -60,8 +62,9 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     schema = row_schema(_TABLE)
-    work = pa.Table.from_batches(_batches(tables), schema.remove(schema.get_field_index("first_on_stream")))
-    work = work.append_column("first_on_stream", _first_on_stream(work))
+    work = pa.Table.from_batches(_batches(tables), pa.schema([c for c in schema if c.name not in _FIRST]))
+    for name, first in _first_of_calls(work).items():
+        work = work.append_column(name, first)
     return with_twins(work, tables["twins"], tables["full.gpu_work"]) if tables["twins"].num_rows else work
 
 
@@ -149,20 +152,24 @@ def _captured(
     }
 
 
-def _first_on_stream(work: pa.Table) -> pa.Array:
-    """Return whether each piece of work is the first of its launch call on its stream; NULL without a call."""
+def _first_of_calls(work: pa.Table) -> dict[str, pa.Array]:
+    """Return the columns _FIRST: NULL without a launch call."""
     import pyarrow as pa
 
     ids = ints(work, "correlation_id")
     order = np.argsort(ids, kind="stable")
     again = ~firsts(ids[order])
-    # Few calls launch several pieces: only these are sorted by stream and start.
+    # Few calls launch several pieces: only these are sorted.
     shared = np.flatnonzero(np.isin(ids, ids[order[again]])) if again.any() else np.empty(0, np.int64)
-    lane = [ints(work, column)[shared] for column in ("device", "stream")]
-    shared = shared[np.lexsort((ints(work, "start_ns")[shared], *lane, ids[shared]))]
-    first = np.ones(len(ids), bool)
-    first[shared] = firsts(*(ints(work, column)[shared] for column in ("correlation_id", "device", "stream")))
-    return pa.array(first, mask=work.column("call_start_ns").is_null().to_numpy())
+    unknown = work.column("call_start_ns").is_null().to_numpy()
+    found = {}
+    for name, lanes in _FIRST.items():
+        keys = [ints(work, column)[shared] for column in ("correlation_id", *lanes)]
+        by_start = np.lexsort((ints(work, "start_ns")[shared], *keys[::-1]))
+        first = np.ones(len(ids), bool)
+        first[shared[by_start]] = firsts(*(key[by_start] for key in keys))
+        found[name] = pa.array(first, mask=unknown)
+    return found
 
 
 def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
@@ -267,6 +274,10 @@ class _Operators:
         around[rows] = found
         own = (around < 0) & (row >= 0) & ~events.is_op[row]
         outer_start = outer.start[around]
+        forward_tid, forward_start = self._forward.at(np.where(by_call, call_tid, tid), outer_start)
+        backward = np.flatnonzero(forward_start != NULL)
+        of_forward = around.copy()
+        of_forward[backward] = self._outer_at(forward_tid[backward], forward_start[backward])
         return {
             "op_name": texts(events.name[row], self._names),
             "op_tid": nullable(tid),
@@ -274,7 +285,9 @@ class _Operators:
             "op_dur_ns": nullable(np.where(row >= 0, end - start, NULL)),
             "outer_name": texts(np.where(own, events.name[row], outer.name[around]), self._names),
             "outer_start_ns": nullable(np.where(own, start, outer_start)),
-            **self._forward.columns(np.where(by_call, call_tid, tid), outer_start),
+            "forward_tid": nullable(forward_tid),
+            "forward_start_ns": nullable(forward_start),
+            "forward_op": texts(outer.name[of_forward], self._names),
         }
 
     def _of_thread(self, op_id: Ints, tid: Ints, call_start: Ints) -> Ints:
@@ -351,6 +364,12 @@ _TABLE = declare_table(
         "of work of the backward pass: thread of the forward operator whose gradient it computes; else NULL",
     ),
     ("forward_start_ns", "int64", "ns", "start of that operator"),
+    (
+        "forward_op",
+        "string",
+        "",
+        "outermost operator around that operator; of other work, around its own (as outer_name, but no range)",
+    ),
     ("phase", "string", "", "innermost phase that the launch call begins in: on its thread, else on any"),
     ("phase_start_ns", "int64", "ns", "start of the call of that phase; if it was captured, of the replay"),
     (
@@ -360,13 +379,14 @@ _TABLE = declare_table(
         "call in sized_calls (counts_flops) that its operator, or without op_id its launch call, begins in",
     ),
     ("sized_call", "int32", "", "the same of calls with counts_bytes"),
+    ("first_of_call", "bool", "", "first work of its launch call; NULL if the call is unknown"),
     ("first_on_stream", "bool", "", "first work of its launch call on its stream; NULL if the call is unknown"),
 )
 
 DERIVED = (
     Derived(
         _TABLE,
-        version=7,
+        version=8,
         reads=READS,
         compute=gpu_work,
     ),

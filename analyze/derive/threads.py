@@ -76,15 +76,19 @@ class OpenIntervals:
 
     def at(self, tid: Ints, time: Ints) -> Ints:
         """Return the given row of the interval at each moment of a thread; -1 where none is open."""
+        return self.around(tid, time, time + 1)
+
+    def around(self, tid: Ints, start: Ints, end: Ints) -> Ints:
+        """Return the given row of the innermost interval that contains each interval of a thread; -1 without one."""
         found = np.full(len(tid), -1)
         for thread, asked in by_thread(tid):
             rows = self._rows.get(thread)
             if rows is not None and rows.stop > rows.start:
-                place = np.searchsorted(self._start[rows], time[asked], "right") - 1
+                place = np.searchsorted(self._start[rows], start[asked], "right") - 1
                 found[asked] = np.where(place >= 0, place + rows.start, -1)
         left = np.flatnonzero(found >= 0)
         while len(left):
-            left = left[self._end[found[left]] <= time[left]]
+            left = left[self._end[found[left]] < end[left]]
             found[left] = self._longer[found[left]]
             left = left[found[left] >= 0]
         return np.where(found >= 0, values_at(self._given, found, missing=-1), -1)

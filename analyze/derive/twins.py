@@ -33,8 +33,8 @@ _SHAPES = {
 """Columns in which a piece of work and its twin are equal."""
 LAUNCHED_BY = (
     "op_id", "call_name", "call_tid", "graph", "capture_tid", "capture_start_ns", "op_name", "op_tid", "op_start_ns",
-    "op_dur_ns", "outer_name", "outer_start_ns", "forward_tid", "forward_start_ns", "phase", "phase_start_ns",
-    "flop_call", "sized_call",
+    "op_dur_ns", "outer_name", "outer_start_ns", "forward_tid", "forward_start_ns", "forward_op", "phase",
+    "phase_start_ns", "flop_call", "sized_call",
 )  # fmt: skip
 """Columns of gpu_work that are taken from the twin. The time of the launch is not: it is of the other block."""
 READS = {

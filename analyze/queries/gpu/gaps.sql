@@ -113,10 +113,12 @@ recorded AS (
     SELECT
         g.gap, o.name,
         least(
-            sum(least(o.end_ns, g.end_ns) - greatest(o.start_ns, g.start_ns))::BIGINT, any_value(profiler_ns)
+            sum(least(o.start_ns + o.dur_ns, g.end_ns) - greatest(o.start_ns, g.start_ns))::BIGINT,
+            any_value(profiler_ns)
         ) AS cpu_ns
     FROM longest g JOIN profiler_overhead o
-        ON o.run_id = g.run_id AND o.rank = g.rank AND o.start_ns < g.end_ns AND o.end_ns > g.start_ns
+        ON o.run_id = g.run_id AND o.rank = g.rank AND o.start_ns < g.end_ns
+        AND o.start_ns + o.dur_ns > g.start_ns
     WHERE g.cause = 'profiler'
     GROUP BY g.gap, o.name
 ),

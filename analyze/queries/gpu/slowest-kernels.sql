@@ -45,15 +45,9 @@ longest AS MATERIALIZED (
 points AS MATERIALIZED (
     SELECT l.number, t.track, l.place_ns AS at_ns
     FROM longest l
-    JOIN work_threads t ON t.run_id = l.run_id AND t.rank = l.rank AND t.tid IS NOT DISTINCT FROM l.place_tid
+    JOIN python_threads t ON t.run_id = l.run_id AND t.rank = l.rank AND t.tid IS NOT DISTINCT FROM l.place_tid
 ),
--- Few points: to look for the calls around them takes less time than to find the outermost or innermost of all calls.
-ops AS (
-    SELECT number, arg_min(name, (start_ns, -end_ns, name)) AS op
-    FROM points JOIN operator_calls USING (track)
-    WHERE start_ns <= at_ns AND end_ns > at_ns
-    GROUP BY number
-),
+-- Few points: to look for the calls around them takes less time than to find the innermost of all calls.
 modules AS (
     SELECT number, arg_max(name, (start_ns, -end_ns, name)) AS module
     FROM points JOIN module_calls USING (track)
@@ -68,10 +62,9 @@ lines AS (
 )
 SELECT
     l.run_group, l.run_id, l.rank, l.device, l.stream, l.start_ns - z.zero_ns AS start_ns, l.dur_ns, l.name, n.family,
-    ops.op, modules.module, lines.line, l.backward
+    l.forward_op AS op, modules.module, lines.line, l.backward
 FROM longest l
 JOIN run_zeros z USING (run_id)
 JOIN kernel_names n ON n.run_id = l.run_id AND n.name = l.name
-LEFT JOIN ops USING (number)
 LEFT JOIN modules USING (number)
 LEFT JOIN lines USING (number)

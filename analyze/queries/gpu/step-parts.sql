@@ -29,7 +29,7 @@ points AS (
         t.track, f.place_ns AS at_ns, f.run_id, f.rank, f.device, f.start_ns, f.dur_ns, f.kind, f.name, f.op_name,
         f.phase
     FROM forward_work f
-    JOIN work_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
+    LEFT JOIN python_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
     WHERE '{group}' = 'module'
 ),
 placed AS (
@@ -43,7 +43,10 @@ placed AS (
 work AS (
     SELECT
         t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns,
-        CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END AS level,
+        -- Of work that began before the step, too, the last to begin counts.
+        track_ns(
+            CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END, w.start_ns
+        ) AS level,
         CASE '{group}'
             WHEN 'op' THEN coalesce(w.op_name, '(no operator)')
             WHEN 'module' THEN coalesce(module, '(no module)') || ', ' || coalesce(w.phase, '(outside)')
@@ -56,18 +59,16 @@ work AS (
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
     WHERE w.dur_ns > 0
 ),
-owned AS (
-    SELECT track, start_ns, end_ns, latest.part AS part FROM intervals_latest('work')
+work_in_steps AS MATERIALIZED (
+    SELECT * FROM intervals_clip('work', 'gpu_windows_step')
 ),
 exposed AS (
-    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
-    FROM intervals_clip('owned', 'gpu_windows_step')
-    GROUP BY window_id, part
+    SELECT latest.window_id AS window_id, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
+    FROM intervals_latest('work_in_steps')
+    GROUP BY latest.window_id, latest.part
 ),
 all_work AS (
-    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns
-    FROM intervals_clip('work', 'gpu_windows_step')
-    GROUP BY window_id, part
+    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns FROM work_in_steps GROUP BY window_id, part
 ),
 windows AS (
     SELECT w.window_id, t.run_group, w.end_ns - w.start_ns AS step_ns

@@ -27,7 +27,7 @@
 -- @column device_time_pct %       Share of the durations of all GPU work of the device.
 -- @main run_id, rank, device, graph, replays, kernels_per_replay, median_span_ns, gap_pct, variation_pct
 -- @order run_id, rank, device, graph, replay
--- @use arithmetic, intervals, launches
+-- @use arithmetic, intervals
 -- @needs replays of CUDA graphs (the calls that launch them, and what ran)
 -- @full launch calls
 -- @plot bars y=run_id,rank,device,graph,replay x=busy_ns,gap_ns

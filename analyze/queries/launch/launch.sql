@@ -25,7 +25,7 @@
 -- @column delay_outliers count    Queue delays longer than delay_us.
 -- @main run_id, rank, device, name, calls, avg_call_ns, avg_queue_delay_ns, short_kernels, outliers
 -- @order run_id, rank, device, calls DESC, name
--- @use arithmetic, launches
+-- @use arithmetic
 -- @by device, stream
 -- @needs kernels or the calls that launch them
 -- @full launch calls

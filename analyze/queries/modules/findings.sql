@@ -144,7 +144,7 @@ CREATE VIEW kernel_times AS SELECT track, start_ns, end_ns FROM gpu_timeline WHE
 -- @view profiler_times  a row is work of the profiler, on each GPU track of its process.
 -- @columns track, start_ns, end_ns
 CREATE VIEW profiler_times AS
-SELECT t.track, o.start_ns, o.end_ns
+SELECT t.track, o.start_ns, o.start_ns + o.dur_ns AS end_ns
 FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank)
 WHERE NOT loads_code(name);
 
@@ -159,7 +159,9 @@ CREATE VIEW set_up_calls AS
 WITH _timers AS (
     SELECT run_id, rank, tid, start_ns FROM cuda_calls WHERE name IN ('cudaEventElapsedTime', 'hipEventElapsedTime')
 )
-SELECT run_id, rank, 'loading' AS what, name, start_ns, end_ns FROM profiler_overhead WHERE loads_code(name)
+SELECT run_id, rank, 'loading' AS what, name, start_ns, start_ns + dur_ns AS end_ns
+FROM profiler_overhead
+WHERE loads_code(name)
 UNION ALL
 SELECT run_id, rank, 'loading', name, start_ns, start_ns + dur_ns FROM cuda_calls WHERE loads_code(name)
 UNION ALL

@@ -1,5 +1,5 @@
 -- Gaps in the work of a GPU or of a stream, and their causes.
--- @use gpu_timeline, intervals, profiler_cost
+-- @use gpu_timeline, intervals
 
 -- @view stream_idle  a row is a gap of a stream: time between its first start and its last end without work.
 -- Work of 0 ns only counts at the first start and the last end of a stream.
@@ -69,19 +69,9 @@ WITH _gaps AS MATERIALIZED (
 _lanes_of_gaps AS (
     SELECT DISTINCT lane, run_id, rank FROM _gaps
 ),
-_busy_threads AS (
-    SELECT DISTINCT run_id, rank, tid FROM cuda_calls SEMI JOIN profiler_overhead USING (run_id, rank, tid)
-    UNION
-    SELECT DISTINCT run_id, rank, tid FROM cpu_ops SEMI JOIN profiler_overhead USING (run_id, rank, tid)
-    UNION
-    SELECT DISTINCT run_id, rank, tid FROM ranges SEMI JOIN profiler_overhead USING (run_id, rank, tid)
-    WHERE origin <> 'overhead'
-),
 _overhead AS (
-    SELECT l.lane AS track, CASE WHEN b.tid IS NOT NULL THEN o.tid END AS tid, o.start_ns, o.end_ns
-    FROM profiler_overhead o
-    JOIN _lanes_of_gaps l USING (run_id, rank)
-    LEFT JOIN _busy_threads b USING (run_id, rank, tid)
+    SELECT l.lane AS track, o.tid, o.start_ns, o.start_ns + o.dur_ns AS end_ns
+    FROM profiler_overhead o JOIN _lanes_of_gaps l USING (run_id, rank)
 ),
 -- Gaps that may contain profiler time: they begin or end in the same bin of time, or are longer than a bin. A bin is
 -- 2^20 ns (1 ms), or longer if the profiler's ranges would need too many.

@@ -1,15 +1,5 @@
 -- What recording adds to the time of the program.
 
--- @view profiler_overhead  a row is a range in which the profiler itself works, as Kineto writes it (Activity Buffer
---   Request, Buffer Flush ...).
--- @columns run_id, rank, run_group, pid, tid
--- @column name text               What the profiler did.
--- @columns start_ns, end_ns
-CREATE VIEW profiler_overhead AS
-SELECT run_id, rank, run_group, pid, tid, name, start_ns, start_ns + dur_ns AS end_ns
-FROM ranges
-WHERE origin = 'overhead';
-
 -- @view recording_facts  a row is a rank, and whether Python functions were recorded.
 -- @columns run_id, rank, run_group
 -- @column python_stacks bool      Whether Python functions were recorded.

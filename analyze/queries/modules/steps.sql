@@ -1,5 +1,5 @@
 -- Training steps of each rank: their windows, times, waits for data, number, and the overhead of recording.
--- @use intervals, phases, profiler_cost
+-- @use intervals, phases
 
 -- @table step_ranges  a row is the range of a training step on the CPU.
 -- @columns run_id, rank, run_group, start_ns, end_ns
@@ -113,7 +113,7 @@ WHERE phase = 'data';
 -- @view step_track_overhead  a row is work of the profiler on the track of its rank.
 -- @columns track, start_ns, end_ns
 CREATE VIEW step_track_overhead AS
-SELECT track, start_ns, end_ns FROM profiler_overhead JOIN step_tracks USING (run_id, rank);
+SELECT track, start_ns, start_ns + dur_ns AS end_ns FROM profiler_overhead JOIN step_tracks USING (run_id, rank);
 
 -- @macro step_coverage(t)  the part of each step that intervals cover: a table of disjoint intervals on step_tracks,
 --   with a column `what`: data, idle or profiler.

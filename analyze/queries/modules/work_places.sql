@@ -13,41 +13,22 @@ SELECT
     coalesce(forward_start_ns, from_ns) AS place_ns
 FROM work_origins;
 
--- @table work_threads  a row is a thread that launches work: a number is faster to join than run, rank and thread.
+-- @table python_threads  a row is a thread that runs Python functions: a number is faster to join than run, rank and
+--   thread.
 -- @columns track, run_id, rank, tid
-CREATE TABLE work_threads AS
+CREATE TABLE python_threads AS
 SELECT row_number() OVER (ORDER BY run_id, rank, tid)::INTEGER AS track, *
-FROM (SELECT DISTINCT run_id, rank, place_tid AS tid FROM forward_work);
+FROM (SELECT DISTINCT run_id, rank, tid FROM launching_ranges WHERE origin = 'python_function');
 
--- @view kernel_places  a row is a kernel with its thread and place of the forward pass, as a point in time.
+-- @view kernel_places  a row is a kernel with its thread (NULL if it runs no Python functions) and place of the
+--   forward pass, as a point in time.
 -- @columns track, run_group, dur_ns
 -- @column at_ns ns                Its place.
 CREATE VIEW kernel_places AS
 SELECT t.track, f.run_group, f.dur_ns, f.place_ns AS at_ns
 FROM forward_work f
-JOIN work_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
+LEFT JOIN python_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
 WHERE f.kind = 'kernel';
-
--- @view operator_calls  a row is a call of an operator.
--- @columns track
--- @column name text               Operator.
--- @columns start_ns, end_ns
-CREATE VIEW operator_calls AS
-SELECT t.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns
-FROM launching_ops o
-JOIN work_threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid;
-
--- @view outer_operators  a row is an operator that no other operator of its thread contains.
--- @columns track
--- @column name text               Operator.
--- @columns start_ns, end_ns
-CREATE VIEW outer_operators AS
-WITH _calls AS (
-    SELECT * FROM operator_calls WHERE end_ns > start_ns
-)
-SELECT track, name, start_ns, end_ns
-FROM intervals_with_previous_end('_calls')
-WHERE start_ns >= coalesce(previous_end_ns, start_ns);
 
 -- @view module_calls  a row is a call of an nn.Module.
 -- @columns track
@@ -56,7 +37,7 @@ WHERE start_ns >= coalesce(previous_end_ns, start_ns);
 CREATE VIEW module_calls AS
 SELECT t.track, substr(r.name, 12) AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
 FROM launching_ranges r
-JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
+JOIN python_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
 WHERE r.origin = 'python_function' AND starts_with(r.name, 'nn.Module: ');
 
 -- @view line_calls  a row is a call of a function of the program.
@@ -67,7 +48,7 @@ CREATE VIEW line_calls AS
 SELECT t.track, p.line AS name, r.start_ns, r.start_ns + r.dur_ns AS end_ns
 FROM launching_ranges r
 JOIN program_lines p USING (name)
-JOIN work_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
+JOIN python_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
 WHERE r.origin = 'python_function';
 
 -- @view innermost_modules  a row is a stretch of a thread with its innermost module.
@@ -91,9 +72,10 @@ CREATE VIEW innermost_lines AS SELECT * FROM intervals_innermost('line_calls');
 -- @column max_ns ns               Duration.
 CREATE VIEW kernels_by_op AS
 SELECT
-    run_group, coalesce(inside.name, '(no operator)') AS op, 1 AS calls,
+    run_group, coalesce(forward_op, '(no operator)') AS op, 1 AS calls,
     dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
-FROM points_in_intervals('kernel_places', 'outer_operators');
+FROM gpu_work
+WHERE kind = 'kernel';
 
 -- @view kernels_by_module  a row is a kernel with the innermost module that it belongs to.
 -- @columns run_group

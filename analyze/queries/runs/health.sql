@@ -23,7 +23,7 @@
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
 -- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline,
---     intervals, launches, profiler_cost, steps
+--     intervals, profiler_cost, steps
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -53,22 +53,13 @@ ops AS MATERIALIZED (
     FROM cpu_ops
     GROUP BY run_id, rank
 ),
-without_work AS MATERIALIZED (
-    SELECT run_id, rank, tid, start_ns FROM launches_without_work
-),
 launches AS (
-    SELECT w.run_id, w.rank, count(*) AS n
+    SELECT w.run_id, w.rank, count(*) FILTER (w.first_of_call) AS n
     FROM gpu_work w JOIN api_roles r ON r.name = w.call_name
-    WHERE r.role = 'launch' AND w.first_on_stream AND NOT contains(w.call_name, 'GraphLaunch')
+    WHERE r.role = 'launch'
     GROUP BY w.run_id, w.rank
     UNION ALL
-    -- Only a CUDA graph has work on several streams. To count the distinct ids of all calls takes far longer.
-    SELECT w.run_id, w.rank, count(DISTINCT w.correlation_id)
-    FROM gpu_work w JOIN api_roles r ON r.name = w.call_name
-    WHERE r.role = 'launch' AND contains(w.call_name, 'GraphLaunch')
-    GROUP BY w.run_id, w.rank
-    UNION ALL
-    SELECT run_id, rank, count(*) FROM without_work GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) FROM launches_without_work GROUP BY run_id, rank
 ),
 captures AS (
     SELECT run_id, rank, tid, start_ns AS at_ns, name LIKE '%StreamBeginCapture%' AS begins
@@ -80,57 +71,20 @@ lost AS (
     FROM (SELECT run_id, rank, sum(n)::BIGINT AS launches FROM launches GROUP BY run_id, rank)
     LEFT JOIN (
         SELECT l.run_id, l.rank, c.begins, true AS lost
-        FROM without_work l
+        FROM launches_without_work l
         ASOF LEFT JOIN captures c
             ON c.run_id = l.run_id AND c.rank = l.rank AND c.tid = l.tid AND l.start_ns >= c.at_ns
     ) USING (run_id, rank)
     GROUP BY run_id, rank
 ),
-overhead AS MATERIALIZED (
-    SELECT r.track, o.name, o.tid, o.start_ns, o.end_ns, row_number() OVER () AS piece
+overhead AS (
+    SELECT r.track, o.name, o.start_ns, o.start_ns + o.dur_ns AS end_ns, o.op_name
     FROM profiler_overhead o JOIN ranks r USING (run_id, rank)
-),
-op_threads AS (
-    SELECT DISTINCT run_id, rank, tid FROM cpu_ops SEMI JOIN profiler_overhead USING (run_id, rank, tid)
-),
--- Bins of time turn the containment join into an equality join. Bins are 2^20 ns (1 ms), 2^24, ... 2^63 long: each
--- operator is shorter than a bin of its level, so one that contains a range begins in the range's bin or the one
--- before.
-overhead_cells AS (
-    SELECT
-        r.run_id, r.rank, o.piece, o.tid, o.start_ns, o.end_ns, level,
-        unnest([(o.start_ns >> level) - 1, o.start_ns >> level]) AS cell
-    FROM overhead o JOIN ranks r USING (track), (SELECT least(unnest(range(20, 68, 4)), 63)::INTEGER AS level)
-),
-op_cells AS (
-    SELECT *, start_ns >> level AS cell
-    FROM (
-        SELECT run_id, rank, tid, name, start_ns, dur_ns, CASE
-            WHEN dur_ns < 1 << 20 THEN 20
-            ELSE least(20 + 4 * ceil((floor(log2(dur_ns)) - 18) / 4), 63)
-        END::INTEGER AS level
-        FROM cpu_ops
-        WHERE dur_ns IS NOT NULL
-    )
-),
-held AS (
-    SELECT o.piece, c.tid, c.name, c.start_ns, c.dur_ns, o.tid AS of_tid, o.run_id, o.rank
-    FROM overhead_cells o JOIN op_cells c USING (run_id, rank, level, cell)
-    WHERE c.start_ns <= o.start_ns AND c.start_ns + c.dur_ns >= o.end_ns
-),
-overhead_ops AS (
-    SELECT h.piece, arg_max(h.name, (h.start_ns, -h.dur_ns, h.name)) AS operator
-    FROM held h
-    LEFT JOIN op_threads t ON t.run_id = h.run_id AND t.rank = h.rank AND t.tid = h.of_tid
-    WHERE h.tid = h.of_tid OR t.tid IS NULL
-    GROUP BY h.piece
 ),
 overhead_named AS (
     SELECT o.track, o.name, any_value(l.covered_ns) AS all_ns, sum(o.end_ns - o.start_ns)::BIGINT AS ns,
-        list(DISTINCT p.operator ORDER BY p.operator) FILTER (p.operator IS NOT NULL) AS operators
-    FROM overhead o
-    JOIN intervals_coverage('overhead') l USING (track)
-    LEFT JOIN overhead_ops p USING (piece)
+        list(DISTINCT o.op_name ORDER BY o.op_name) FILTER (o.op_name IS NOT NULL) AS operators
+    FROM overhead o JOIN intervals_coverage('overhead') l USING (track)
     GROUP BY o.track, o.name
 ),
 overhead_texts AS (

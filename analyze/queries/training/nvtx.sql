@@ -24,7 +24,7 @@
 -- @column backward_ns ns          The part of it in the backward pass, launched outside of the ranges.
 -- @main name, instances, total_ns, avg_ns, proj_total_ns, proj_avg_ns, gpu_ops, gpu_ns, backward_ns
 -- @order proj_total_ns DESC NULLS LAST, total_ns DESC, name, style
--- @use arithmetic, work_places
+-- @use arithmetic
 -- @needs NVTX or record_function ranges
 -- @pass nsys
 -- @full ranges
@@ -58,23 +58,22 @@ threads AS (
 ),
 calls AS (
     SELECT
-        run_id, rank, any_value(call_tid) AS tid, any_value(call_start_ns) AS start_ns,
-        any_value(call_start_ns + call_dur_ns) AS end_ns, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns,
-        sum(dur_ns)::BIGINT AS work_ns, true AS own, NULL AS call_tid, NULL AS call_start_ns, NULL AS call_end_ns
+        run_id, rank, call_tid AS tid, call_start_ns AS start_ns, call_start_ns + call_dur_ns AS end_ns,
+        start_ns AS first_ns, start_ns + dur_ns AS last_ns, dur_ns, true AS own, first_of_call,
+        NULL AS call_tid, NULL AS call_start_ns, NULL AS call_end_ns
     FROM gpu_work
     WHERE call_start_ns IS NOT NULL
-    GROUP BY run_id, rank, correlation_id
     UNION ALL
     SELECT
-        run_id, rank, place_tid, place_ns, place_ns, NULL, NULL, dur_ns, false, call_tid, call_start_ns,
-        call_start_ns + call_dur_ns
-    FROM forward_work
-    WHERE backward
+        run_id, rank, forward_tid, forward_start_ns, forward_start_ns, NULL, NULL, dur_ns, false, false,
+        call_tid, call_start_ns, call_start_ns + call_dur_ns
+    FROM gpu_work
+    WHERE forward_start_ns IS NOT NULL
 ),
 projected AS (
     SELECT
-        range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) FILTER (own) AS gpu_ops, sum(work_ns) AS gpu_ns,
-        sum(work_ns) FILTER (NOT own) AS backward_ns
+        range_id, max(last_ns) - min(first_ns) AS proj_ns, count(*) FILTER (first_of_call) AS gpu_ops,
+        sum(dur_ns) AS gpu_ns, sum(dur_ns) FILTER (NOT own) AS backward_ns
     FROM (SELECT *, unnest(levels) AS level FROM calls JOIN threads USING (run_id, rank, tid)) c
     JOIN range_cells r
         ON r.track = c.track AND r.level = c.level AND r.cell = (c.start_ns - c.origin_ns) >> c.level
