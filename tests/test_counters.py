@@ -68,6 +68,32 @@ def test_damaged_metrics_are_counted(tmp_path: Path) -> None:
         assert said in run["warnings"]
 
 
+def test_metrics_of_the_network(tmp_path: Path) -> None:
+    """The columns are those of the recipe nic_metric_map of nsys 2023.4. Metrics are of the node: of its first rank."""
+    guid = -5_764_607_523_034_234_880  # above 2^63: SQLite has no unsigned integers
+    more: dict[str, tuple[str, list[Row]]] = {
+        "NET_NIC_METRIC": (
+            "start end globalId metricsListId metricsIdx value",
+            [(10, 20, guid, 1, 0, 500), (20, 30, guid, 1, 0, 700), (10, 20, guid, 1, 1, 3), (10, 20, 9, 1, 0, 1),
+             (None, 20, guid, 1, 0, 5), (10, 20, guid, 1, 7, 5), (10, 20, guid, 1, 0, None)],
+        ),
+        "TARGET_INFO_NETWORK_METRICS": (
+            "metricsListId metricsIdx name unit", [(1, 0, "IB: Bytes sent", "B/ms"), (1, 1, "IB: Send waits", None)]
+        ),
+        "NIC_ID_MAP": ("nicId globalId", [(4, guid)]),
+        "TARGET_INFO_NIC_INFO": ("nicId name", [(4, "mlx5_0")]),
+    }  # fmt: skip
+    path = report(tmp_path / "nic.sqlite", [(1, 0, 100, 200), (2, 1, 100, 200)], more=more)
+    found = {(r["rank"], r["device"], r["name"]): (r["samples"], r["avg_value"]) for r in ask(path, "counters")}
+    assert found == {
+        (0, None, "mlx5_0 IB: Bytes sent [B/ms]"): (2, 600), (0, None, "mlx5_0 IB: Send waits"): (1, 3),
+        (0, None, "0x9 IB: Bytes sent [B/ms]"): (1, 1),
+    }  # fmt: skip
+    [run] = sql(path, "SELECT warnings FROM runs")
+    for said in ("1 counter without a start", "1 counter without a number", "1 counter without a name"):
+        assert said in run["warnings"]
+
+
 def test_mpi_calls_are_calls_of_a_thread(tmp_path: Path) -> None:
     strings: list[Row] = [(31, "MPI_Allreduce"), (32, "MPI_Send")]
     calls = "start end globalTid textId"

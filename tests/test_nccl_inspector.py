@@ -149,6 +149,15 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
         assert said in run["warnings"], run["warnings"]
 
 
+@pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.3", True), ("v4.4", False), ("v5.0", False)])
+def test_unknown_versions_are_said(tmp_path: Path, version: str, is_known: bool) -> None:
+    path = _write(tmp_path / "a.log", _dump(_header(0), version, [{**_reduce(1, 10), "header": _header(0)}]))
+    assert len(sql(path, "SELECT * FROM nccl_records")) == 1
+    [run] = sql(path, "SELECT warnings FROM runs")
+    said = f"a.log: its format is of version {version}; known are 4.0 to 4.3"
+    assert run["warnings"] == (None if is_known else said)
+
+
 @pytest.mark.parametrize("damage", [{"coll_exec_time_us": 1 << 62}, {"coll_msg_size_bytes": -1}, {"coll_sn": "1"}])
 def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
     path = _write(tmp_path / "a.log", _dump(_header(0), "v4.2", [_reduce(1, 10), _reduce(2, 10, **damage)]))

@@ -40,6 +40,8 @@ _MOST_US = 1 << 40
 _KINDS = {"coll_perf": "coll", "p2p_perf": "p2p"}
 _UNREAD = ("proxy_trace",)
 _UNNAMED = "unknown"
+_KNOWN_VERSION = re.compile(r"v?4\.[0-3](\..*)?")
+"""Versions of the format whose records are known."""
 
 Row = dict[str, Any]
 
@@ -94,6 +96,7 @@ class _Log:
         self._missing = 0
         self._dropped = 0
         self._unread = 0
+        self._odd_versions: set[str] = set()
 
     def take(self, number: int, line: str) -> None:
         """Take a line."""
@@ -104,6 +107,7 @@ class _Log:
                 self._begin(None, {})
             return
         header = data.get("header")
+        self._check_version(data.get("metadata"))
         stats = data.get("dump_stats")
         if isinstance(stats, dict):
             self._begin(header, stats)
@@ -126,6 +130,11 @@ class _Log:
             return
         self.rows.append(row | {"record": self._records})
         self._records += 1
+
+    def _check_version(self, metadata: object) -> None:
+        version = metadata.get("inspector_output_format_version") if isinstance(metadata, dict) else None
+        if version is not None and not _KNOWN_VERSION.fullmatch(str(version)) and len(self._odd_versions) < 3:
+            self._odd_versions.add(str(version)[:20])
 
     def _begin(self, header: object, stats: Mapping[str, Any]) -> None:
         self._close()
@@ -150,6 +159,10 @@ class _Log:
             report.warnings.append(
                 f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
                 "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
+            )
+        if self._odd_versions:
+            report.warnings.append(
+                f"{path.name}: its format is of version {', '.join(sorted(self._odd_versions))}; known are 4.0 to 4.3"
             )
         if self._unread:
             report.warnings.append(f"{path.name}: recorded and not read: records of proxy operations: {self._unread:,}")

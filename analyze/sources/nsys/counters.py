@@ -1,4 +1,4 @@
-"""Convert the counters of an Nsight Systems export: GPU metrics, and page faults of managed memory."""
+"""Convert the counters of an Nsight Systems export: metrics of GPUs and of the network, page faults."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record
 from analyze.sources.nsys.values import Columns, filtered
 
 METRICS = "GPU_METRICS"
+_UNSIGNED = (1 << 64) - 1
 _GPU_BITS = 0xFF
 """Bits of a typeId that are the number of the GPU."""
 
+NETWORK = ("NET_NIC_METRIC", "NET_IB_SWITCH_METRIC")
 _NUMBER = r"^-?\d{1,18}(\.\d{1,18})?$"
 
 
@@ -78,6 +80,45 @@ def metric_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator
                 "name": pa.repeat(name, size),
             }
             yield rank, record_batch("counters", built, size)
+
+
+def network_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+    """Yield metrics of NICs and switches as counters of the first rank: they are of the node.
+
+    A value is that of an interval, which begins at its start. Other rows are counted in `skipped`.
+    """
+    if not owners.ranks or not any(map(tables.columns, NETWORK)):
+        return
+    rank = min(owners.ranks.values(), key=lambda r: r or 0)
+    metrics = {
+        (row["metricsListId"], row["metricsIdx"]): f"{row['name']} [{row['unit']}]" if row["unit"] else row["name"]
+        for row in rows(tables, "TARGET_INFO_NETWORK_METRICS", ["metricsListId", "metricsIdx", "name", "unit"])
+    }
+    nics = {row["nicId"]: row["name"] for row in rows(tables, "TARGET_INFO_NIC_INFO", ["nicId", "name"])}
+    places = {row["globalId"]: nics.get(row["nicId"]) for row in rows(tables, "NIC_ID_MAP", ["nicId", "globalId"])}
+    for table in NETWORK:
+        for batch in tables.batches(table, ("start", "globalId", "portId", "metricsListId", "metricsIdx", "value")):
+            batch = skipped.choose("counters", batch, pc.is_valid(batch["start"]), "without a start")
+            is_number = pc.match_substring_regex(batch["value"], _NUMBER).fill_null(False)
+            batch = skipped.choose("counters", batch, is_number, "without a number")
+            kinds = pa.table({k: batch[k] for k in ("globalId", "portId", "metricsListId", "metricsIdx")})
+            names = [_network_name(row, metrics, places) for row in kinds.to_pylist()]
+            batch["name"] = pa.array(names, pa.string())
+            batch = skipped.choose("counters", batch, pc.is_valid(batch["name"]), "without a name")
+            size = len(batch["name"])
+            built = {"start_ns": batch["start"], "value": pc.cast(batch["value"], pa.float64()), "name": batch["name"]}
+            yield rank, record_batch("counters", built, size)
+
+
+def _network_name(
+    row: dict[str, int | None], metrics: dict[tuple[int | None, int | None], str | None], nics: dict[int, str | None]
+) -> str | None:
+    """Return `mlx5_0 port 1 IB: Bytes sent [B]`; None if the metric is not known."""
+    metric = metrics.get((row["metricsListId"], row["metricsIdx"]))
+    if metric is None or row["globalId"] is None:
+        return None
+    place = nics.get(row["globalId"]) or f"{row['globalId'] & _UNSIGNED:#x}"
+    return f"{place} {metric}" if row["portId"] is None else f"{place} port {row['portId']} {metric}"
 
 
 def _places(tables: Tables, owners: Owners) -> dict[int, tuple[int | None, int]]:

@@ -22,7 +22,7 @@ from typing import Any
 
 from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
 from analyze.sources.nsys.capture import Capture
-from analyze.sources.nsys.counters import FAULT_TABLES, metric_batches
+from analyze.sources.nsys.counters import FAULT_TABLES, metric_batches, network_batches
 from analyze.sources.nsys.memory import memory_batches
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.nccl_calls import NcclCalls
@@ -65,6 +65,8 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         for rank, batch in memory_batches(tables, names, owners, skipped):
             yield "memory_events", rank, batch
         for rank, batch in metric_batches(tables, owners, skipped):
+            yield "counters", rank, batch
+        for rank, batch in network_batches(tables, owners, skipped):
             yield "counters", rank, batch
         report.info = _run_columns(tables, work, capture, processes)
         report.lost = skipped.total

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from analyze.sources.nsys.counters import FAULT_TABLES, METRICS
+from analyze.sources.nsys.counters import FAULT_TABLES, METRICS, NETWORK
 from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import EVENT_TABLES
 from analyze.sources.nsys.thread_states import SOURCES, STACKS
@@ -19,7 +19,7 @@ _SHOWN = 16
 
 _READ = (
     {event.source for event in (*EVENT_TABLES, *FAULT_TABLES)}
-    | {*SOURCES, STACKS, METRICS}
+    | {*SOURCES, STACKS, METRICS, *NETWORK}
     | {
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "DIAGNOSTIC_EVENT",

@@ -23,10 +23,10 @@ PROCESS_BITS = -1 << 24
 BINARY_COLUMN = "binaryData"
 """A column of bytes, which is read as hexadecimal text."""
 
-TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid", "metricName", BINARY_COLUMN))
+TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid", "metricName", "unit", BINARY_COLUMN))
 """Columns that are read as text. All others are read as integers, whatever type the file gives them."""
 
-UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "address"))
+UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "globalId", "address"))
 """Bit patterns: above 2^63 they are negative here, as in SQLite."""
 
 BATCH_ROWS = 64 << 10
