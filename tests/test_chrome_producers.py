@@ -171,7 +171,12 @@ def test_other_programs_are_refused_by_name(tmp_path: Path, content: Any, produc
 
 @pytest.mark.parametrize(
     ("name", "instead"),
-    [("host.xplane.pb", ".trace.json.gz"), ("1_results.pftrace", "rocpd or json"), ("p.hatchet", "data=")],
+    [
+        ("host.xplane.pb", ".trace.json.gz"),
+        ("1_results.pftrace", "rocpd or json"),
+        ("42_kernel_trace.csv", "rocprofv3; record with --output-format rocpd or json"),
+        ("p.hatchet", "data="),
+    ],
 )
 def test_files_that_are_not_read_name_what_is(tmp_path: Path, name: str, instead: str) -> None:
     (tmp_path / name).write_bytes(b"\x0a\x0f")

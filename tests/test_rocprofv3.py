@@ -198,6 +198,36 @@ def test_missing_tables_and_odd_values(tmp_path: Path) -> None:
     assert found == [("gemm(float*)", 0, 8, 100, None)]
 
 
+@pytest.mark.parametrize("start", [None, "soon", b"100", 1.5, float("inf")])
+def test_rows_without_a_start_are_reported_lost(tmp_path: Path, start: Any) -> None:
+    """In SQLite any value may have any type; a text is not the time 0."""
+    rows = {table: ROWS[table] + [{**ROWS[table][0], "start": start}] for table in ("kernel_dispatch", "region")}
+    result = analyze.ingest(rocpd(tmp_path / "t.db", ROWS | rows), store=tmp_path / "store")
+    said = "t.db: records were dropped: a value in them is missing or cannot be: 1 kernel_dispatch, 1 region"
+    assert (result.lost, result.warnings) == (2, [said])
+    counts = {table: count(tmp_path / "store", table) for table in ("kernels", "memcpys", "cuda_calls", "ranges")}
+    assert counts == {"kernels": 1, "memcpys": 1, "cuda_calls": 1, "ranges": 1}
+
+
+def count(store: Path, table: str) -> int:
+    return int(analyze.open(store).sql(f"SELECT count(*) FROM {table}").rows()[0][0])
+
+
+@pytest.mark.parametrize(
+    "damage", [{"start_timestamp": "soon"}, {"end_timestamp": None}, {"start_timestamp": 2**63}, {"thread_id": []}]
+)
+def test_damaged_records_of_json_are_reported_lost(tmp_path: Path, damage: dict[str, Any]) -> None:
+    file = json.loads(rocprof_json(tmp_path / "t.json").read_text())
+    records = file["rocprofiler-sdk-tool"][0]["buffer_records"]
+    for name in ("kernel_dispatch", "hip_api"):
+        records[name].append(records[name][0] | damage)
+    (tmp_path / "t.json").write_text(json.dumps(file))
+    result = analyze.ingest(tmp_path / "t.json", store=tmp_path / "store")
+    said = "t.json: records were dropped: a value in them is missing or cannot be: 1 kernel_dispatch, 1 hip_api"
+    assert (result.lost, result.warnings) == (2, [said])
+    assert count(tmp_path / "store", "kernels") == count(tmp_path / "store", "cuda_calls") == 1
+
+
 def test_devices_without_agents_have_one_number_in_all_ranks(tmp_path: Path) -> None:
     """The first process uses agent 6, the second agents 5 and 6."""
     own = [{"id": n, "pid": pid, "agent_id": agent, "start": n, "end": 9} for n, (pid, agent) in enumerate(

@@ -13,6 +13,12 @@ _INSTEAD = (
         re.compile(r".*\.(pftrace|perfetto-trace)(\.gz)?", re.IGNORECASE),
         "a protobuf trace of Perfetto; of rocprofv3, record with --output-format rocpd or json",
     ),
+    (
+        re.compile(
+            r"(.*_)?(kernel|memory_copy|hip_api|hip_runtime_api|hsa_api|marker_api|rccl_api)_trace\.csv", re.IGNORECASE
+        ),
+        "a table of rocprofv3; record with --output-format rocpd or json, which have calls and kernels together",
+    ),
     (re.compile(r".*\.hatchet", re.IGNORECASE), 'sums of Triton Proton; proton.start(..., data="trace") has kernels'),
     (re.compile(r".*\.nvvp", re.IGNORECASE), "a recording of nvprof for the Visual Profiler; record with --csv"),
 )

@@ -23,12 +23,18 @@ def check_processes(path: Path, processes: int) -> None:
         raise InputError(f"{path}: it has {processes:,} processes; a recording of at most {_MOST_RANKS:,} is read")
 
 
-def warn(path: Path, report: FileReport, processes: int, lost: Counter[str]) -> None:
-    """Add a warning for guessed ranks, and for values that their columns cannot hold."""
+def warn(path: Path, report: FileReport, processes: int, unrepresentable: Counter[str], damaged: Counter[str]) -> None:
+    """Add warnings for guessed ranks, values that their columns cannot hold, and records that are lost."""
     if processes > 1:
         report.warnings.append(f"{path.name}: the ranks of its {processes} processes are guessed from their order")
-    if lost:
-        report.warnings.append(f"{path.name}: {lost.total():,} values that their columns cannot hold are NULL")
+    if unrepresentable:
+        report.warnings.append(
+            f"{path.name}: {unrepresentable.total():,} values that their columns cannot hold are NULL"
+        )
+    if damaged := +damaged:
+        report.lost += damaged.total()
+        counts = ", ".join(f"{n:,} {table}" for table, n in damaged.most_common())
+        report.warnings.append(f"{path.name}: records were dropped: a value in them is missing or cannot be: {counts}")
 
 
 def copy_kind(name: str | None) -> str:

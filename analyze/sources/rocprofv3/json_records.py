@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -19,6 +19,8 @@ from analyze.sources.rocprofv3.columns import blocks, call_table, check_processe
 
 _GPU = 2
 """Type of an agent."""
+
+_Time = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 
 
 class _Handle(msgspec.Struct):
@@ -45,8 +47,8 @@ class _Dispatch(msgspec.Struct):
 
 
 class _Record(msgspec.Struct):
-    start_timestamp: int
-    end_timestamp: int
+    start_timestamp: _Time
+    end_timestamp: _Time
     kind: int | str = 0
     operation: int | str = 0
     thread_id: int | None = None
@@ -97,7 +99,7 @@ class _Process(msgspec.Struct):
     agents: list[_Agent] = []
     strings: _Strings = msgspec.field(default_factory=_Strings)
     kernel_symbols: list[_Symbol] = []
-    buffer_records: dict[str, list[_Record]] = {}
+    buffer_records: dict[str, msgspec.Raw] = {}
 
 
 class _File(msgspec.Struct):
@@ -106,20 +108,21 @@ class _File(msgspec.Struct):
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the kernels, copies, calls and ranges of all processes. Raises InputError for damaged JSON."""
+    unrepresentable: Counter[str] = Counter()
+    damaged: Counter[str] = Counter()
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
+        check_processes(path, len(file.processes))
+        several = len(file.processes) > 1
+        for rank, process in enumerate(file.processes):
+            report.info |= _run_columns(process)
+            for table, columns, n in _work(process, damaged):
+                yield table, rank if several else None, record_batch(table, columns, n, unrepresentable)
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise InputError(f"{path}: not JSON of rocprofv3, or damaged: {e}") from e
-    check_processes(path, len(file.processes))
-    lost: Counter[str] = Counter()
-    several = len(file.processes) > 1
-    for rank, process in enumerate(file.processes):
-        report.info |= _run_columns(process)
-        for table, columns, n in _work(process):
-            yield table, rank if several else None, record_batch(table, columns, n, lost)
-    warn(path, report, len(file.processes), lost)
+    warn(path, report, len(file.processes), unrepresentable, damaged)
 
 
 def _run_columns(process: _Process) -> dict[str, Any]:
@@ -132,21 +135,34 @@ def _is_gpu(agent: _Agent) -> bool:
     return agent.type in (_GPU, "GPU")
 
 
-def _work(process: _Process) -> Iterator[tuple[str, Columns, int]]:
+def _records(raw: msgspec.Raw, name: str, damaged: Counter[str]) -> list[_Record]:
+    """Return the records of a list; those with a value that is missing or cannot be are counted."""
+    try:
+        return msgspec.json.decode(raw, type=list[_Record])
+    except msgspec.ValidationError:
+        singles = msgspec.json.decode(raw, type=list[msgspec.Raw])
+    records = []
+    for single in singles:
+        try:
+            records.append(msgspec.json.decode(single, type=_Record))
+        except msgspec.ValidationError:
+            damaged[name] += 1
+    return records
+
+
+def _work(process: _Process, damaged: Counter[str]) -> Iterator[tuple[str, Columns, int]]:
     gpus = [a for a in process.agents if _is_gpu(a)]
     devices = {
         a.id.handle: at if a.logical_node_type_id is None else a.logical_node_type_id for at, a in enumerate(gpus)
     }
     calls: defaultdict[tuple[str, str], list[_Record]] = defaultdict(list)
-    for name, records in process.buffer_records.items():
-        if not records:
-            continue
-        if name == "kernel_dispatch":
+    for name, raw in process.buffer_records.items():
+        if name == "kernel_dispatch" and (records := _records(raw, name, damaged)):
             yield "kernels", _kernels(process, records, devices), len(records)
-        elif name == "memory_copy":
+        elif name == "memory_copy" and (records := _records(raw, name, damaged)):
             yield "memcpys", _memcpys(process, records, devices), len(records)
         elif name.endswith("_api"):
-            calls[call_table(name.upper())] += records
+            calls[call_table(name.upper())] += _records(raw, name, damaged)
     messages = {message.key: message.value for message in process.strings.marker_api}
     for (table, api), records in calls.items():
         names = [_operation(process, r) for r in records]

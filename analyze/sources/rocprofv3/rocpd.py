@@ -41,7 +41,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         if not suffixes:
             raise InputError(f"{path}: not a database of rocprofv3: it has no table rocpd_kernel_dispatch")
         ranks: dict[tuple[str, int | None], int] = {}
-        lost: Counter[str] = Counter()
+        unrepresentable: Counter[str] = Counter()
         databases = {suffix: _Database(connection, tables, suffix) for suffix in suffixes}
         for suffix, database in databases.items():
             for process in database.processes():
@@ -50,8 +50,9 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         check_processes(path, len(ranks))
         for (suffix, process), rank in ranks.items():
             for table, columns, n in databases[suffix].work(process):
-                yield table, rank if len(ranks) > 1 else None, record_batch(table, columns, n, lost)
-        warn(path, report, len(ranks), lost)
+                yield table, rank if len(ranks) > 1 else None, record_batch(table, columns, n, unrepresentable)
+        damaged = sum((database.damaged for database in databases.values()), Counter[str]())
+        warn(path, report, len(ranks), unrepresentable, damaged)
 
 
 class _Database:
@@ -62,6 +63,8 @@ class _Database:
         self._tables = tables
         self._suffix = suffix
         self._checked: set[str] = set()
+        self.damaged: Counter[str] = Counter()
+        """Rows without a start, by table."""
 
     @cached_property
     def _order(self) -> dict[int | None, int]:
@@ -152,8 +155,12 @@ class _Database:
         sql += f" WHERE {self._value('w', table, 'pid')} IS ?"
         with readable(self._tables.path, self._name(table)):
             cursor = self._connection.execute(sql, (process,))
+            start = own.index("start")
             while batch := cursor.fetchmany(_BATCH_ROWS):
-                yield dict(zip(selected, map(list, zip(*batch, strict=True)), strict=True))
+                timed = [row for row in batch if row[start] is not None]
+                self.damaged[table] += len(batch) - len(timed)
+                if timed:
+                    yield dict(zip(selected, map(list, zip(*timed, strict=True)), strict=True))
 
     def _check_ids(self, table: str) -> None:
         """Raise InputError unless the ids of rows are distinct integers: a join would multiply events."""
@@ -188,10 +195,14 @@ class _Database:
         return f'{self._value(alias, table, column)} AS "{column}"'
 
     def _value(self, alias: str, table: str, column: str) -> str:
-        """Return the SQL of the values of a column; NULL if the file does not have it."""
+        """Return the SQL of the values of a column; NULL if the file does not have it, or something else there."""
         if column not in self._tables.columns(self._name(table)):
             return "NULL"
-        return f'CAST({alias}."{column}" AS {"TEXT" if column in _TEXT else "INTEGER"})'
+        value = f'{alias}."{column}"'
+        if column in _TEXT:
+            return f"CAST({value} AS TEXT)"
+        # SQLite casts a text without digits to 0. The comparison is of numbers: '5' and 5.0 are 5.
+        return f"CASE WHEN CAST({value} AS INTEGER) = {value} THEN CAST({value} AS INTEGER) END"
 
 
 def _common(rows: dict[str, list[Any]]) -> Columns:
