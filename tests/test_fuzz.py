@@ -21,7 +21,10 @@ def worker() -> Iterator[Worker]:
     worker.close()
 
 
-@pytest.mark.parametrize(("source", "inputs"), [("ncu", 60), ("nvprof", 80), ("step_metrics", 50), ("nsys", 60)])
+@pytest.mark.parametrize(
+    ("source", "inputs"),
+    [("ncu", 60), ("nvprof", 80), ("step_metrics", 50), ("nsys", 60), ("rocpd", 60), ("rocprof_json", 60)],
+)
 def test_damaged_files_are_read_or_rejected_with_all_losses_reported(
     worker: Worker, source: str, inputs: int, tmp_path: Path
 ) -> None:

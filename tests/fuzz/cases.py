@@ -85,6 +85,21 @@ def _chrome(rng: random.Random, folder: Path) -> Input:
     return Input(path, laws.chrome_kernels(data), lambda kept: kept.get("kernels", 0))
 
 
+def _producers(rng: random.Random, folder: Path) -> Input:
+    chosen, path = rng.choice(corpus.producers()), folder / "t.json"
+    data = _odd_event(chosen, rng) if rng.random() < 0.3 else mutate.damage(chosen, rng, mutate.JSON)
+    path.write_bytes(data)
+    # Of Ascend's traces, events of other processes than the known ones are analyses, which no table has.
+    return Input(path, None if b"Ascend" in chosen else laws.producer_rows(data))
+
+
+def _rocprof_json(rng: random.Random, folder: Path) -> Input:
+    data, path = corpus.rocprof_json(), folder / "1_results.json"
+    data = _odd_record(data, rng) if rng.random() < 0.7 else mutate.damage(data, rng, mutate.JSON)
+    path.write_bytes(data)
+    return Input(path, laws.rocprof_records(data))
+
+
 _ODD: list[Any] = [
     None, True, "abc", "", [], {}, [1], {"a": 1}, -1, 2**63, 2**64, -(2**63) - 1, 1.5, 1e308, "NaN", "²", "7", "\ud800",
 ]  # fmt: skip
@@ -93,16 +108,29 @@ _ODD: list[Any] = [
 def _odd_event(data: bytes, rng: random.Random) -> bytes:
     """Strict JSON whose values are not what they should be."""
     trace = json.loads(data)
+    _make_odd(trace["traceEvents"], "args", rng)
+    return json.dumps(trace).encode()
+
+
+def _odd_record(data: bytes, rng: random.Random) -> bytes:
+    """The same of rocprofv3."""
+    file = json.loads(data)
+    process = file["rocprofiler-sdk-tool"][0]
+    lists = [*process["buffer_records"].values(), process["agents"], process["kernel_symbols"]]
+    _make_odd(rng.choice(lists), "correlation_id", rng)
+    return json.dumps(file).encode()
+
+
+def _make_odd(records: list[dict[str, Any]], inner: str, rng: random.Random) -> None:
     for _ in range(rng.choice([1, 1, 3, 20])):
-        event = rng.choice(trace["traceEvents"])
-        place = event["args"] if "args" in event and isinstance(event["args"], dict) and rng.random() < 0.4 else event
+        one = rng.choice(records)
+        place = one[inner] if isinstance(one.get(inner), dict) and rng.random() < 0.4 else one
         if place:
             key = rng.choice(list(place))
             if rng.random() < 0.2:
                 del place[key]
             else:
                 place[key] = rng.choice(_ODD)
-    return json.dumps(trace).encode()
 
 
 def _run(rng: random.Random, folder: Path) -> Input:
@@ -135,6 +163,23 @@ def _nsys(rng: random.Random, folder: Path) -> Input:
         return _nsys_folder(rng, folder)
     path = folder / "node-0.sqlite"
     shutil.copyfile(corpus.nsys_sqlite(), path)
+    return _database(rng, how, path, laws.nsys_rows, laws.gpu_kept)
+
+
+def _rocpd(rng: random.Random, folder: Path) -> Input:
+    path = corpus.write_rocpd(folder / "1_results.sqlite")
+    return _database(rng, rng.uniform(0.15, 1), path, laws.rocpd_rows, laws.all_kept)
+
+
+def _database(
+    rng: random.Random,
+    how: float,
+    path: Path,
+    count: Callable[[Path], int | None],
+    kept: Callable[[laws.Kept], int],
+) -> Input:
+    """Damage a database: its bytes or its content."""
+    folder = path.parent
     if how < 0.4:
         kinds = [mutate.flip_bit] * 5 + [mutate.truncate, mutate.zero_span, mutate.delete_span, mutate.insert_bytes]
         data = path.read_bytes()
@@ -155,11 +200,11 @@ def _nsys(rng: random.Random, folder: Path) -> Input:
         # Copied while it is open: what was changed is in the log alone.
         copy = folder / "copy"
         copy.mkdir()
-        for file in list(folder.glob("node-0.sqlite*")):
+        for file in list(folder.glob(path.name + "*")):
             shutil.copyfile(file, copy / file.name)
         path = copy / path.name
     db.close()
-    return Input(path, laws.nsys_rows(_second(path, folder)), laws.gpu_kept)
+    return Input(path, count(_second(path, folder)), kept)
 
 
 def _second(path: Path, folder: Path) -> Path:
@@ -173,8 +218,12 @@ def _second(path: Path, folder: Path) -> Path:
 
 def _damage_export(db: sqlite3.Connection, rng: random.Random) -> None:
     tables = [t for (t,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-    known = [t for t in corpus.NSYS_TABLES if t in tables]
-    events = [t for t in known if t.startswith(("CUPTI_", "NVTX_", "CUDA_GPU_"))]
+    known = [t for t in tables if t in corpus.NSYS_TABLES or t.startswith("rocpd_")]
+    events = [
+        t
+        for t in known
+        if t.startswith(("CUPTI_", "NVTX_", "CUDA_GPU_", *map("rocpd_{}_".format, corpus.ROCPD_EVENTS)))
+    ]
     table = rng.choice(rng.choice([events, events, known, tables]) or tables)
     columns = [(name, type_) for _, name, type_, *_ in db.execute(f'PRAGMA table_info("{table}")')]
     names = [name for name, _ in columns]
@@ -183,7 +232,9 @@ def _damage_export(db: sqlite3.Connection, rng: random.Random) -> None:
         # Without the declared types, as any value may stand in a damaged or foreign file.
         _declare(db, table, [(n, "") for n in names])
         for _ in range(rng.choice([1, 3, 30])):
-            column = rng.choice([rng.choice(names), rng.choice([n for n in names if n in ("start", "end", "bytes")])])
+            column = rng.choice(
+                [rng.choice(names), rng.choice([n for n in names if n in ("start", "end", "bytes", "size")])]
+            )
             row = f'(SELECT rowid FROM "{table}" LIMIT 1 OFFSET {rng.randrange(200)})'
             db.execute(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = {row}', (rng.choice(_VALUES),))
     elif how in ("value", "rows"):
@@ -256,5 +307,5 @@ def _store(rng: random.Random, folder: Path) -> Input:
 
 SOURCES: dict[str, Callable[[random.Random, Path], Input]] = {
     "chrome": _chrome, "nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof, "run": _run, "store": _store,
-    "step_metrics": _step_metrics,
+    "step_metrics": _step_metrics, "producers": _producers, "rocprof_json": _rocprof_json, "rocpd": _rocpd,
 }  # fmt: skip

@@ -5,14 +5,18 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import shutil
 import sqlite3
+import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests import rocprofv3_files
 from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +32,59 @@ def chrome() -> list[bytes]:
     packed = sorted(SAMPLES.glob("*/torch/*.trace.json.gz"))
     traces = (gzip.decompress(p.read_bytes()) for p in packed)
     return [t for t in traces if len(t) < 400_000]
+
+
+@cache
+def producers() -> list[bytes]:
+    """Traces of other programs than torch.profiler: kernels, the calls that launched them, and copies."""
+    jax, npu, intel = "/device:GPU:0", "Ascend Hardware", "DEVICE<Intel(R) Data Center GPU Max 1550>"
+    made = {
+        "jax": (jax, "Stream #15(Compute)", "/host:CPU", [("gemm", {"correlation_id": "8"}), ("MemcpyH2D", {})]),
+        "ascend": (npu, "Stream 2", "CANN", [("MatMulV2", {"Task Type": "AI_CORE", "connection_id": 8})]),
+        "unitrace": (intel, "", "HOST", [("gemm[SIMD32 {4; 2; 1} {256; 1; 1}]", {"id": "8"})]),
+        "proton": ("0", "GPU Stream 7", "CPU", [("matmul", {"call_stack": ["ROOT", "matmul"]})]),
+    }
+    launches = {"jax": "cuLaunchKernel", "ascend": "Node@launch", "unitrace": "zeLaunchKernel", "proton": "scope"}
+    kinds = {"unitrace": ("gpu_op", "cpu_op"), "proton": ("kernel", "scope")}
+    return [_producer(*parts, launches[name], kinds.get(name)) for name, parts in made.items()]
+
+
+def _producer(
+    device: str, stream: str, host: str, work: list[tuple[str, Any]], launch: str, kinds: tuple[str, str] | None
+) -> bytes:
+    names = {(1, "process_name"): device, (1, "thread_name"): stream, (7, "process_name"): host}
+    events: list[dict[str, Any]] = [
+        {"ph": "M", "name": what, "pid": pid, "tid": 2, "args": {"name": name}} for (pid, what), name in names.items()
+    ]
+    for at in range(0, 10_000, 100):
+        name, args = work[at // 100 % len(work)]
+        for pid, event, ts, kind in ((7, launch, at, 1), (1, name, at + 40, 0)):
+            cat = {"cat": kinds[kind]} if kinds else {}
+            events.append({"ph": "X", **cat, "name": event, "pid": pid, "tid": 2, "ts": ts, "dur": 30, "args": args})
+    return json.dumps({"traceEvents": events}).encode()
+
+
+@cache
+def rocprof_json() -> bytes:
+    """A recording of rocprofv3 as JSON: 100 dispatches, copies, calls and ranges."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = json.loads(rocprofv3_files.rocprof_json(Path(folder) / "r.json").read_bytes())
+    records = file["rocprofiler-sdk-tool"][0]["buffer_records"]
+    for name, [one] in records.items():
+        records[name] = [one | {"correlation_id": {"internal": n}} for n in range(1, 101)]
+    return json.dumps(file).encode()
+
+
+def write_rocpd(path: Path) -> Path:
+    """Write the same as a database."""
+    rows = dict(rocprofv3_files.ROWS)
+    for table in ROCPD_EVENTS:
+        rows[table] = [one | {"id": n} for n, one in enumerate(50 * rows[table], 1)]
+    return rocprofv3_files.rocpd(path, rows)
+
+
+ROCPD_EVENTS = ("kernel_dispatch", "memory_copy", "region")
+"""Tables of events, without the beginning and the end of their names."""
 
 
 @cache

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 
 from analyze.stored_tables import DERIVED_TABLES
@@ -42,6 +44,21 @@ def chrome_kernels(data: bytes) -> int:
     return len(re.findall(rb'"ph"\s*:\s*"X"\s*,\s*"cat"\s*:\s*"kernel"', data))
 
 
+def producer_rows(data: bytes) -> int:
+    """Complete events."""
+    return len(re.findall(rb'\{\s*"ph"\s*:\s*"X"', data))
+
+
+def rocprof_records(data: bytes) -> int:
+    """Records: what they are an instance of is a number."""
+    return len(re.findall(rb'\{\s*"kind"\s*:\s*[0-9]', data))
+
+
+def rocpd_rows(path: Path) -> int | None:
+    """Rows of dispatches, copies and regions that SQLite counts itself; None if it cannot."""
+    return _sqlite_rows(path, lambda table: re.match(r"rocpd_(kernel_dispatch|memory_copy|region)_", table) is not None)
+
+
 GPU_TABLES = {
     "kernels": ("CUPTI_ACTIVITY_KIND_KERNEL",),
     "memcpys": ("CUPTI_ACTIVITY_KIND_MEMCPY",),
@@ -51,13 +68,16 @@ GPU_TABLES = {
 
 def nsys_rows(path: Path) -> int | None:
     """Rows of GPU work that SQLite counts itself; None if it cannot."""
+    return _sqlite_rows(path, set(chain(*GPU_TABLES.values())).__contains__)
+
+
+def _sqlite_rows(path: Path, counted: Callable[[str], bool]) -> int | None:
     total = 0
     try:
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as db:
-            tables = {n for (n,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-            for sources in GPU_TABLES.values():
-                for source in tables.intersection(sources):
-                    total += db.execute(f'SELECT count(*) FROM "{source}"').fetchone()[0]
+            for (table,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
+                if counted(table):
+                    total += db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0]
     except sqlite3.Error:
         return None
     return total

@@ -120,6 +120,8 @@ def judge(given: cases.Input, found: dict[str, Any]) -> tuple[str, str] | None:
         return None
     # Traces report what they lost in words.
     events = sum(int(n) for w in said for n in re.findall(r"(\d+) events? could not be read", w))
+    unread = [w.partition("categories that are not read: ")[2].partition(";")[0] for w in said]
+    events += sum(int(n) for counts in unread for n in re.findall(r"(?:^|, )(\d+) ", counts))
     if any("truncated" in w or "stopped early" in w for w in said):
         return None
     broken = laws.break_of_law(given.there, given.kept(found["kept"]), found["lost"] + events, given.exact)

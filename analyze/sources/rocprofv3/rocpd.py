@@ -144,14 +144,17 @@ class _Database:
         """Yield columns of a table, and ALIAS.COLUMN of the tables that it refers to, in batches."""
         if not self._tables.columns(self._name(table)):
             return
-        homes = {alias: home for alias, home, _ in joins}
+        there = self._tables.columns(self._name(table))
+        linked = [j for j in joins if j[2] in there and "id" in self._tables.columns(self._name(j[1]))]
+        homes = {alias: home for alias, home, _ in linked}
         selected = {column: self._column("w", table, column) for column in own}
-        selected |= {f"{alias}.{column}": self._column(alias, homes[alias], column) for alias, column in joined}
+        for alias, column in joined:
+            value = self._column(alias, homes[alias], column) if alias in homes else "NULL"
+            selected[f"{alias}.{column}"] = value
         sql = f"SELECT {', '.join(selected.values())} FROM {self._quoted(table)} AS w"
-        for alias, home, column in joins:
-            if "id" in self._tables.columns(self._name(home)) and column in self._tables.columns(self._name(table)):
-                self._check_ids(home)
-                sql += f' LEFT JOIN {self._quoted(home)} AS {alias} ON {alias}.id = w."{column}"'
+        for alias, home, column in linked:
+            self._check_ids(home)
+            sql += f' LEFT JOIN {self._quoted(home)} AS {alias} ON {alias}.id = w."{column}"'
         sql += f" WHERE {self._value('w', table, 'pid')} IS ?"
         with readable(self._tables.path, self._name(table)):
             cursor = self._connection.execute(sql, (process,))
