@@ -1,11 +1,13 @@
-"""Cross-check and race against HolisticTraceAnalysis and TraceLens on the same traces.
+"""Cross-check and race against HolisticTraceAnalysis, TraceLens and TensorBoard's page on the same traces.
 
     uv venv peers
     uv pip install --python peers/bin/python HolisticTraceAnalysis git+https://github.com/AMD-AGI/TraceLens
+    uv pip install --python peers/bin/python torch-tb-profiler tensorboard "setuptools<81"
     python benchmarks/peers.py sample_traces/* --peers peers/bin/python
 
 (`tracelens` on PyPI is another project's.) For each run folder it prints every measure that both sides have, with the
-difference, then the ratio of the times of this run: from raw files to all answers, each in a process of its own.
+difference, then the ratio of the CPU times of this run: from raw files to all answers, each in a process of its own;
+TensorBoard's plugin loads a run for all its views at once, and is compared with `analyze report`.
 docs/definitions.md explains the differences. HTA is asked not to round to microseconds (HTA_DISABLE_NS_ROUNDING=1);
 with --rounded it may, as it does by default.
 """
@@ -16,10 +18,10 @@ import argparse
 import contextlib
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -88,6 +90,27 @@ def with_tracelens(files: list[str]) -> Values:
     return values
 
 
+def with_tensorboard(files: list[str]) -> Values:
+    """What the plugin of TensorBoard says, in us."""
+    from torch_tb_profiler.io import Cache
+    from torch_tb_profiler.profiler import RunLoader
+
+    values: Values = {}
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as cache:
+        for rank, file in enumerate(files):
+            suffix = ".pt.trace.json.gz" if file.endswith(".gz") else ".pt.trace.json"
+            Path(folder, f"{rank}{suffix}").symlink_to(Path(file).resolve())
+        run = RunLoader("run", folder, Cache(cache)).load()
+    for profile in run.profiles.values():
+        if not profile.worker.isdecimal():
+            continue  # the view of all ranks
+        names = [column["name"] for column in profile.kernel_table["data"]["columns"]]
+        rows = [dict(zip(names, row, strict=True)) for row in profile.kernel_table["data"]["rows"]]
+        values[f"kernels, rank {profile.worker}"] = sum(row["Calls"] for row in rows)
+        values[f"kernel us, rank {profile.worker}"] = sum(row["Total Duration (us)"] for row in rows)
+    return values
+
+
 def with_tracequarry(folder: str) -> Values:
     """What this project says, under the names that the others' values have."""
     import analyze
@@ -106,6 +129,9 @@ def with_tracequarry(folder: str) -> Values:
     for row in traces.query("breakdown").dicts():
         for column in ("span", "compute", "exposed_comm", "exposed_memcpy", "idle"):
             values[f"{column.replace('_', ' ')} us, {place(row)}"] = row[f"{column}_ns"] / 1000
+    for row in traces.sql("SELECT rank, count(*) AS n, sum(dur_ns) AS ns FROM kernels GROUP BY rank").dicts():
+        values[f"kernels, rank {row['rank']}"] = row["n"]
+        values[f"kernel us, rank {row['rank']}"] = row["ns"] / 1000
     for row in traces.query("overlap").dicts():
         values[f"comm us, {place(row)}"] = row["comm_ns"] / 1000
         if row["overlap_pct"] is not None:
@@ -137,61 +163,76 @@ def with_tracequarry(folder: str) -> Values:
     return values
 
 
-def timed(arguments: list[str], environment: dict[str, str]) -> tuple[Values, float]:
-    """The answer of this script in a process of its own, and its wall time in s."""
-    began = time.perf_counter()
+def run(arguments: list[str], environment: dict[str, str]) -> tuple[str, float]:
+    """What a process prints, and the CPU time in s of it and all that it starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(arguments, capture_output=True, text=True, env={**os.environ, **environment})
-    seconds = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1]), seconds
+    return done.stdout, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def compare(folder: Path, peers: str, rounded: bool) -> None:
+def timed(arguments: list[str], environment: dict[str, str]) -> tuple[Values, float]:
+    """The answer of this script in a process of its own, and its CPU time in s."""
+    said, seconds = run(arguments, environment)
+    return json.loads(said.splitlines()[-1]), seconds
+
+
+def compare(folder: Path, python: str, peers: list[str], rounded: bool) -> None:
     files = sorted(str(p) for p in folder.rglob("*.trace.json*") if p.name.endswith((".json", ".json.gz")))
     if not files:
         print(f"\n## {folder.name}: no torch traces")
         return
     print(f"\n## {folder.name}: {len(files)} trace(s), {sum(Path(f).stat().st_size for f in files) / 1e6:.1f} MB")
+    source = str(Path(files[0]).parent)
     with tempfile.TemporaryDirectory() as cache:
-        arguments = [sys.executable, __file__, "--as", "tracequarry", str(Path(files[0]).parent)]
+        arguments = [sys.executable, __file__, "--as", "tracequarry", source]
         first, cold = timed(arguments, {"TRACEQUARRY_CACHE": cache})
         _, warm = timed(arguments, {"TRACEQUARRY_CACHE": cache})
-    for peer in ("hta", "tracelens"):
+    for peer in peers:
         environment = {} if rounded else {"HTA_DISABLE_NS_ROUNDING": "1"}
-        other, seconds = timed([peers, __file__, "--as", peer, *files], environment)
+        other, seconds = timed([python, __file__, "--as", peer, *files], environment)
         print(f"\n{'measure':46}{'tracequarry':>16}{peer:>16}{'difference':>14}")
         for name, theirs in other.items():
             ours = first.get(name)
             shown = f"{'-':>16}{theirs:16.3f}" if ours is None else f"{ours:16.3f}{theirs:16.3f}{theirs - ours:14.3f}"
             print(f"{name:46}{shown}")
-        print(
-            f"time of {peer} / of tracequarry: {seconds / cold:.1f} from raw files, {seconds / warm:.1f} once ingested"
-        )
+        if peer == "tensorboard":
+            with tempfile.TemporaryDirectory() as cache:
+                report = [sys.executable, "-m", "analyze", "report", source, "-o", f"{cache}/report.html"]
+                _, page = run(report, {"TRACEQUARRY_CACHE": cache})
+            print(f"CPU time of {peer} {seconds:.1f} s, of `analyze report` {page:.1f} s: {seconds / page:.1f}")
+        else:
+            ratios = f"{seconds / cold:.1f} from raw files, {seconds / warm:.1f} once ingested"
+            print(f"CPU time of {peer} / of tracequarry: {ratios}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("paths", nargs="+", help="run folders with torch traces")
-    parser.add_argument("--peers", help="Python of the environment that has HolisticTraceAnalysis and TraceLens")
+    parser.add_argument("--peers", help="Python of the environment that has the other tools")
+    parser.add_argument("--peer", choices=PEERS, action="append", help="may be repeated; default: all")
     parser.add_argument("--rounded", action="store_true", help="let HTA round to microseconds")
-    parser.add_argument(
-        "--as", dest="tool", choices=["hta", "tracelens", "tracequarry"], help="only print its values, as JSON"
-    )
+    parser.add_argument("--as", dest="tool", choices=[*PEERS, "tracequarry"], help="only print its values, as JSON")
     options = parser.parse_args()
-    single: dict[str, Callable[[], Values]] = {
-        "hta": lambda: with_hta(options.paths),
-        "tracelens": lambda: with_tracelens(options.paths),
-        "tracequarry": lambda: with_tracequarry(options.paths[0]),
-    }
     if options.tool:
-        print(json.dumps({name: float(value) for name, value in single[options.tool]().items()}))
+        answer = (
+            with_tracequarry(options.paths[0]) if options.tool == "tracequarry" else PEERS[options.tool](options.paths)
+        )
+        print(json.dumps({name: float(value) for name, value in answer.items()}))
         return
     if not options.peers:
         parser.error("--peers PYTHON is needed")
     for path in options.paths:
-        compare(Path(path), options.peers, options.rounded)
+        compare(Path(path), options.peers, options.peer or list(PEERS), options.rounded)
 
+
+PEERS: dict[str, Callable[[list[str]], Values]] = {
+    "hta": with_hta,
+    "tracelens": with_tracelens,
+    "tensorboard": with_tensorboard,
+}
 
 if __name__ == "__main__":
     main()
