@@ -101,23 +101,39 @@ def test_a_compressed_trace(tmp_path: Path) -> None:
 
 
 def test_an_archive_at_a_url(tmp_path: Path) -> None:
-    zipped(job(tmp_path / "job"), tmp_path / "packed")
-    with served(tmp_path) as address:
+    """It is downloaded again only if it changed; `ingest` looks into it, and reads none of its files twice."""
+    archive = zipped(job(tmp_path / "job"), tmp_path / "packed")
+    with served(tmp_path) as (address, downloads):
+        for _ in range(2):
+            assert analyze.open(f"{address}/packed.zip").sql(TOTAL).rows() == [(2, 8_000)]
+        assert downloads.count("/packed.zip") == 1  # the others look for a store
+        first, second = (analyze.ingest(f"{address}/packed.zip", store=tmp_path / "store") for _ in range(2))
+        assert (len(first.ingested), len(second.ingested), len(second.unchanged)) == (1, 0, 1)
+        os.utime(archive, (1, 1))
+        assert len(analyze.ingest(f"{address}/packed.zip", store=tmp_path / "store").ingested) == 1
+        downloads.clear()
         assert analyze.open(f"{address}/packed.zip").sql(TOTAL).rows() == [(2, 8_000)]
+        assert downloads.count("/packed.zip") == 1
 
 
 @contextmanager
-def served(folder: Path) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+def served(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """The address of a server of a folder, and the paths that it sent."""
+    sent: list[str] = []
+
+    class Recorded(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            sent.append(self.path)
+            super().do_GET()
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Log nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Recorded, directory=str(folder)))
     Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
+    yield f"http://127.0.0.1:{server.server_address[1]}", sent
     server.shutdown()
     server.server_close()
-
-
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
 
 
 def refused(path: Path) -> str:

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 
 from analyze.errors import InputError, os_failure
 from analyze.sources.remote import RawPath, RemotePath, fetched
-from analyze.store.file_digest import printable_text
+from analyze.store.file_digest import file_state, printable_text
 
 _NAME = re.compile(r"(?P<stem>.*?)\.(?P<kind>zip|tar|tar\.gz|tgz|tar\.zst|tzst|zst)", re.IGNORECASE | re.DOTALL)
 _DRIVE = re.compile("[A-Za-z]:.*", re.DOTALL)
@@ -72,9 +72,9 @@ class Unpacked:
     def folder(self, archive: RawPath) -> Path:
         """Return the folder with the contents of an archive. Raises InputError if it is damaged, or too large."""
         if not isinstance(archive, RemotePath):
-            return self._unpack(archive, archive)
+            return self._unpack(archive, archive, file_state(archive).mtime_ns)
         with fetched(archive) as copy:
-            return self._unpack(archive, copy)
+            return self._unpack(archive, copy, archive.facts().mtime_ns or copy.stat().st_mtime_ns)
 
     def named(self, text: str) -> str:
         """Return a text with the names of archives instead of their temporary folders."""
@@ -90,7 +90,7 @@ class Unpacked:
         except InputError as e:
             raise type(e)(self.named(str(e))) from e
 
-    def _unpack(self, archive: RawPath, copy: Path) -> Path:
+    def _unpack(self, archive: RawPath, copy: Path, mtime_ns: int) -> Path:
         if not (match := _NAME.fullmatch(archive.name)):
             raise InputError(f"{archive}: not an archive")
         temporary = tempfile.mkdtemp(prefix="tracequarry-")
@@ -100,7 +100,7 @@ class Unpacked:
         self._archives[str(folder)] = str(archive)
         try:
             folder.mkdir()
-            target = _Target(archive, folder, _most_bytes(copy, folder), copy.stat().st_mtime_ns)
+            target = _Target(archive, folder, _most_bytes(copy, folder), mtime_ns)
             with copy.open("rb") as packed:
                 _UNPACK[match["kind"].lower()](packed, target)
         except _DAMAGES as e:
