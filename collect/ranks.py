@@ -31,7 +31,7 @@ class Assigned:
     separate: list[AttachedReport] = field(default_factory=list)
     """Recordings of independent processes, but the first: each is a separate run."""
     note: str | None = None
-    """What was discarded, in one sentence."""
+    """What was discarded or not recorded, in one sentence."""
 
 
 def assign_ranks(reports: list[RankReport], folders: Mapping[str, Path]) -> Assigned:
@@ -125,11 +125,13 @@ def _write_step_times(report: AttachedReport, kind: str, folder: Path) -> None:
 
 
 def _note(discarded: list[AttachedReport], job: str | None, elsewhere: list[str]) -> str | None:
-    """Why recordings were discarded, in one sentence."""
+    """Why recordings were discarded, and processes not recorded, in one sentence."""
     of_other_job = sum(r.job_rank is not None and job is not None for r in discarded)
     without = len(discarded) - of_other_job
     no_rank = "that is no rank of the job" if job is not None else "that did not train, or called no module"
     parts = [f"{without} of a process {no_rank}"] if without else []
     parts += [f"{of_other_job} of a rank of another job, or of an earlier attempt"] if of_other_job else []
-    parts += [f"{len(elsewhere)} of a process that failed ({elsewhere[0]})"] if elsewhere else []
-    return f"discarded recordings: {' and '.join(parts)}" if parts else None
+    sentences = [f"discarded recordings: {' and '.join(parts)}"] if parts else []
+    others = f"{len(elsewhere)} other process{'es' if elsewhere[1:] else ''}"
+    sentences += [f"not recorded: {others}: {elsewhere[0]}"] if elsewhere else []
+    return "; ".join(sentences) or None

@@ -53,7 +53,7 @@ class RecordedPasses:
         self.own = self.by_kind[profiler.kind]
 
     def assign_ranks(self, reports: list[RankReport]) -> Assigned:
-        """Find the ranks among the processes, and note what was discarded. Raises OSError."""
+        """Find the ranks among the processes, and note what was discarded or not recorded. Raises OSError."""
         assigned = assign_ranks(reports, {kind: one.path for kind, one in self.by_kind.items()})
         self.own.done.note = assigned.note
         return assigned

@@ -100,7 +100,7 @@ class Pass(msgspec.Struct, kw_only=True):
     command: list[str] = []
     exit_code: int | None = None
     note: str | None = None
-    """The discarded recordings, in one sentence."""
+    """The discarded recordings and unrecorded processes, in one sentence."""
     start: str | None = None
     end: str | None = None
     files: list[RunFile] = []

@@ -14,6 +14,7 @@ STAGES = {
         "the process that was recorded called no torch operator, and processes forked from a recorded one are not "
         "recorded; import torch after the fork, or start them by spawn"
     ),
+    "never called": "no process of the program called the function of --step-function",
     "idle with a GPU": (
         "no process used CUDA, a process group, a module or an optimizer; on a node with a GPU, CUDA_VISIBLE_DEVICES= "
         "records CPU operators"

@@ -328,7 +328,9 @@ class AttachedRecorder:
         elif self.yielded:
             self._report({"reason": PROGRAM_PROFILES})
         elif self.step_function and self.config["kind"] != UNDISTURBED:
-            self._report({"reason": f"--step-function: the program never called {self.step_function}"})
+            mark(self.config, "never called")
+            if self.job.in_group:
+                self._report({"reason": f"--step-function: a rank never called {self.step_function}"})
 
     @property
     def _step_name(self) -> str:

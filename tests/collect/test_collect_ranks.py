@@ -135,7 +135,7 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, t
         assert names(read_trace(path / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::linear") == 2
     assert f"note: torch: program.py was recorded as a run of its own: {runs[1]}" in ran.stderr
     # The second, which took one step, is no failure.
-    assert "1 of a process that failed (the program ended before" in (manifests[0].passes[0].note or "")
+    assert "not recorded: 1 other process: the program ended before" in (manifests[0].passes[0].note or "")
 
 
 def test_restart_that_succeeds_is_done(collect: Collect, tmp_path: Path) -> None:
@@ -196,8 +196,8 @@ def test_processes_that_did_less_are_no_ranks(tmp_path: Path) -> None:
     assert [(r.rank, r.ok) for r in assigned.reports] == [(0, True)] and not assigned.separate
     assert [p.read_text() for p in tmp_path.glob("*.trace.json.gz")] == ["training"]
     assert assigned.note == (
-        "discarded recordings: 2 of a process that did not train, or called no module and 1 of a process that failed "
-        "(the program ended before the profiled steps)"
+        "discarded recordings: 2 of a process that did not train, or called no module; "
+        "not recorded: 1 other process: the program ended before the profiled steps"
     )
 
 
