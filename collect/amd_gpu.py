@@ -1,4 +1,4 @@
-"""Samples the state of AMD GPUs by AMD SMI, for `gpu_sampler`.
+"""Samples the state of AMD GPUs by AMD SMI, for `sampler`.
 
 Written from the documentation of the package amdsmi (ROCm 6 and later); not run on AMD hardware.
 """

@@ -61,8 +61,8 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     gpu_samples: Annotated[
         int,
         Option(
-            "Samples per second of GPU clocks, power, memory and activity (profilers torch and none); after ten "
-            "minutes, one per second. 0: no samples.",
+            "Samples per second of GPU clocks, power, memory and activity, and of the host's CPUs and memory "
+            "(profilers torch and none); after ten minutes, one per second. 0: no samples.",
             RECORDING,
             least=0,
             most=100,
@@ -134,11 +134,6 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
             return None
         first, last = map(int, self.at_step.split(".."))
         return first, last
-
-    @property
-    def gpu_samples_hz(self) -> int:
-        """Samples of the GPUs per second; 0 on the CPU."""
-        return self.gpu_samples if self.device != "cpu" else 0
 
     @property
     def world_size(self) -> int:

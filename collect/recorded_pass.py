@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from collect.gpu_sampler import write_rank_samples
 from collect.injected.blocks import UNDISTURBED
 from collect.profilers.base import Profiler, list_files
 from collect.profilers.gpu import GpuProfiler
 from collect.rank_reports import AttachedReport, BlockReport, RankReport
 from collect.ranks import Assigned, assign_ranks, move_files
 from collect.run_folder import RunFolder, make_private, remove_access_of_others, remove_unfinished, utc_now
+from collect.sampler import write_rank_samples
 from schemas.manifest import Gpu, Manifest, Pass, RankRecording
 from schemas.workload import OPTIONS
 
@@ -77,14 +77,14 @@ class RecordedPasses:
         other.save()
         return other
 
-    def describe(self, reports: list[RankReport], samples: Path) -> None:
-        """Write into the manifest what the ranks reported, and their GPUs' samples into files. Raises OSError."""
+    def describe(self, reports: list[RankReport], samples: Path, since_ns: int = 0) -> None:
+        """Write into the manifest what the ranks reported, and the samples since then into files. Raises OSError."""
         for report in reports:
             _merge_facts(self.folder.manifest, report.facts)
         for kind, one in self.by_kind.items():
             _describe_ranks(self.folder.manifest, one.done, kind, reports)
             if one is self.own or one.done.ranks:
-                write_rank_samples(samples, reports, one.path)
+                write_rank_samples(samples, reports, one.path, since_ns)
 
     def finish(self) -> None:
         """End the passes, whose own one has its status. Of the others, those that recorded something come before it."""

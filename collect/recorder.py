@@ -16,7 +16,6 @@ import msgspec
 
 from collect.environment import describe_node
 from collect.failure import os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.injected.job import process_group
 from collect.injected.loop_recorder import LoopRecorder
 from collect.injected.rendezvous import value_of_rank_0
@@ -26,6 +25,7 @@ from collect.profilers.torch_profiler import TorchProfiler
 from collect.rank_reports import read_reports
 from collect.recorded_pass import RecordedPasses
 from collect.run_folder import RunFolder, make_private, run_id
+from collect.sampler import SAMPLES_NAME, sampling
 from schemas.errors import ReportedError
 from schemas.workload import RecordedWorkload
 
@@ -120,7 +120,7 @@ class _Recording:
         self._stack = ExitStack()
         self._scratch = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix=".tracequarry-")))
         self._sampler = self._stack.enter_context(ExitStack())
-        self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples_hz, self._scratch))
+        self._sampler.enter_context(sampling(self._scratch / SAMPLES_NAME, options.gpu_samples, self._scratch))
         self.loop = LoopRecorder(profiler.config(self._passes.own.path, self._scratch))
         self.loop.start()
 

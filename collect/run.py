@@ -15,7 +15,6 @@ from rich.console import Console
 from collect.compile_logs import keep_compile_logs
 from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions
@@ -28,6 +27,7 @@ from collect.rank_reports import AttachedReport, read_exit_codes, read_reports
 from collect.recorded_pass import RecordedPasses
 from collect.run_command import Signals, run_logged
 from collect.run_folder import RunFolder
+from collect.sampler import SAMPLES_NAME, sampling
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables
@@ -259,7 +259,7 @@ def _execute(passes: RecordedPasses, options: RunOptions, scratch: Path, console
         reads_stdin = is_program and len(options.profiler) == 1
         # The stdout of `collect` belongs to the program; a built-in model has none there.
         shown = ((1, 2) if is_program else (2, 2)) if echo else None
-        hz = options.gpu_samples_hz if profiler.samples_gpus else 0
+        hz = options.gpu_samples if profiler.samples_node else 0
         with sampling(scratch / SAMPLES_NAME, hz, scratch):
             done.exit_code = run_logged(
                 done.command, log, environment, signals, on_tick, shown, reads_stdin, options.directory

@@ -11,8 +11,8 @@ import shutil
 import signal
 import tempfile
 import time
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
-from collect.gpu_sampler import SAMPLES_NAME, sampling
 from collect.injected.blocks import FULL
 from collect.injected.watching import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
@@ -43,12 +42,17 @@ from collect.run import (
 )
 from collect.run_command import Signals, run_logged
 from collect.run_folder import RunFolder, make_private, run_id, utc_now
+from collect.sampler import SAMPLES_NAME, sampling
 from schemas.errors import InputError, ReportedError
 from schemas.files import part_file
 from schemas.manifest import Manifest
 
 LOOK_S = 0.5
 """How often to look for recordings."""
+BEFORE_S = 10.0
+"""How long before a recording, and before the slow step that triggered it, its samples of the node begin."""
+LAST_S = 300.0
+"""How long samples of the node are kept until something triggers a recording."""
 LATE_S = 30.0
 """How long to wait for the other ranks of a recording once one has reported it."""
 SETTLE_S = 2.0
@@ -71,7 +75,11 @@ class _Recording:
     reason: str
     step_ns: int
     began_s: float
-    sampler: ExitStack = field(default_factory=ExitStack)
+
+    @property
+    def since_ns(self) -> int:
+        """When its samples of the node begin."""
+        return int((self.began_s - BEFORE_S) * 1e9) - self.step_ns
 
     @property
     def name(self) -> str:
@@ -125,9 +133,10 @@ def watch(options: RunOptions, command: list[str], console: Console, signals: Si
 
         say(console, f"recording when triggered: {path}")
         shown = None if options.echo is False else (1, 2)
-        code = run_logged(
-            list(options.program), path / LOG_NAME, environment, signals, on_tick, shown, True, options.directory
-        )
+        with sampling(Path(scratch) / SAMPLES_NAME, options.gpu_samples, Path(scratch), LAST_S):
+            code = run_logged(
+                list(options.program), path / LOG_NAME, environment, signals, on_tick, shown, True, options.directory
+            )
         recordings.end()
     with suppress(OSError):
         (path / TRIGGER).unlink()
@@ -178,10 +187,7 @@ class _Recordings:
             began = _began(work) if work not in self._running else []
             if began:
                 first = min(began, key=lambda b: b.when)
-                self._running[work] = recording = _Recording(work, first.reason, first.step_ns, first.when)
-                recording.sampler.enter_context(
-                    sampling(work / SAMPLES_NAME, self._options.gpu_samples_hz, self._scratch)
-                )
+                self._running[work] = _Recording(work, first.reason, first.step_ns, first.when)
 
     def _is_complete(self, recording: _Recording) -> bool:
         """Whether all processes that began it have reported it, and all ranks of their job have begun it."""
@@ -197,7 +203,6 @@ class _Recordings:
     def _describe(self, recording: _Recording) -> None:
         """Write run.json of a recording. A failure is said, and the job goes on."""
         del self._running[recording.work]
-        recording.sampler.close()
         try:
             path, reason = self._write(recording, read_reports(recording.work))
             if reason:
@@ -225,7 +230,7 @@ class _Recordings:
         assigned = passes.assign_ranks(reports)
         for number, report in enumerate(assigned.separate, start=2):
             passes.write_separate(report, number)
-        passes.describe(assigned.reports, recording.work / SAMPLES_NAME)
+        passes.describe(assigned.reports, self._scratch / SAMPLES_NAME, recording.since_ns)
         passes.own.done.status = "done"
         passes.finish()
         manifest.status = "done"

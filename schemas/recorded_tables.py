@@ -209,7 +209,7 @@ METRIC_TABLES = (
     ),
     declare_table(
         "counters",
-        "a value of a counter: GPU metrics and page faults of Nsight Systems, counters of a Chrome trace",
+        "a value of a counter: of Nsight Systems (GPU metrics, page faults), a Chrome trace, or a host by collect",
         ("device", "int32", "", "device index; NULL for the CPU, and where the file does not say it"),
         ("name", "string", "", "its name, with its unit if the file has it: SMs Active [Throughput %]"),
         ("start_ns", "int64", "ns", "when; of metrics of a kernel not its start: CUPTI's range profiler has no times"),

@@ -191,7 +191,7 @@ DATA_KINDS = {
             "counters",
             r"counters",
             ("counters",),
-            "nsys profile --gpu-metrics-devices=all",
+            "nsys profile --gpu-metrics-devices=all, or collect run",
             optional=True,
         ),
         DataKind("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),

@@ -60,6 +60,8 @@ def _value(column: str, text: str, kind: str, needed: bool) -> object:
     """Parse a value of a column; None for no text. Raises ValueError."""
     if text == "" and not needed:
         return None
+    if kind == "string":
+        return text
     if kind == "bool":
         if text.lower() not in _BOOLS:
             raise ValueError(text)

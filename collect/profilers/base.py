@@ -27,6 +27,7 @@ from schemas.tools import Tool
 EVERY_PASS = {
     ".step_metrics.csv": "step_metrics",
     ".gpu_samples.csv": "gpu_samples",
+    ".host_samples.csv": "host_samples",
     "log.txt": "log",
     flight_recorder.NAME: "flight_recorder",
 }
@@ -78,8 +79,8 @@ class Profiler(Generic[Own]):
     """The program that it runs."""
     follows_steps = False
     """Records --steps steps of the user's program, and not the whole."""
-    samples_gpus = False
-    """Whether the GPUs' state is sampled during the pass."""
+    samples_node = False
+    """Whether the state of GPUs and host is sampled during the pass."""
     kind = FULL
     """The block of steps that it records (collect/injected/blocks.py)."""
     kinds: ClassVar[Mapping[str, str]] = {}

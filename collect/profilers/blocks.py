@@ -99,7 +99,7 @@ class BlockProfiler(Profiler[Own], ABC):
     """Attaches to the user's Python program, or records inside the worker."""
 
     follows_steps = True
-    samples_gpus = True
+    samples_node = True
     _work: Path | None = None
     """Where processes of the user's program leave their marks."""
 

@@ -1,4 +1,4 @@
--- What did the counters say: those of Nsight Systems and of Chrome traces, and the samples of GPUs by `collect`?
+-- What did the counters say: of Nsight Systems, Chrome traces, and the samples of GPUs and hosts by `collect`?
 --
 -- GPU metrics and page faults of Nsight Systems; counter events of a Chrome trace, and metrics of kernels by CUPTI's
 -- range profiler (torch.profiler with profiler_metrics). Means are over the samples, or the kernels; `hardware` weighs

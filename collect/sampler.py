@@ -1,7 +1,8 @@
-"""Samples the state of the node's GPUs while a pass runs: clocks, power, memory, and GPM metrics if the GPU has them.
+"""Samples the state of the node while a pass runs: of its host, and of its GPUs clocks, power, memory and GPM metrics.
 
-A process of its own reads NVML, or AMD SMI (`python -m collect.gpu_sampler FILE HZ SCRATCH`): the program is not
-disturbed. It ends when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used.
+A process of its own reads /proc and NVML, or AMD SMI (`python -m collect.sampler FILE HZ SCRATCH`), so that the program
+is not disturbed. It ends when its stdin closes. Afterwards each rank gets the samples of the GPUs that it used, and the
+lowest rank those of the host.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import csv
 import math
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -19,31 +21,36 @@ from pathlib import Path
 from typing import Any
 
 from collect.amd_gpu import AmdGpu, amd_gpus
+from collect.host_state import HostState
 from collect.program_processes import ProgramProcesses
 from collect.rank_reports import RankReport
 from schemas.files import part_file
 from schemas.gpu_samples import GPM, GPU_SAMPLES_CSV, MIB, STATE
 from schemas.isolation import python, python_variables
 
-SAMPLES_NAME = "gpu-samples.csv"
-"""The node's samples in the scratch folder."""
+SAMPLES_NAME = "samples.csv"
+"""The node's samples in the scratch folder: a row for each GPU, and one for each counter of the host."""
+HOST = "host"
+"""First cell of a row of the host, in place of a GPU's UUID."""
+HOST_SAMPLES_CSV = ("rank", "start_ns", "name", "value")
+"""Header of rank-N.host_samples.csv: the columns of the table `counters`."""
 _FAST_S, _SLOW_S = 600, 1.0
 """After this many seconds, sample once in this many seconds: files of long jobs stay small."""
-_FLUSH_S = 1.0
 _STOP_S = 5.0
 
 
 @contextlib.contextmanager
-def sampling(path: Path, hz: float, scratch: Path) -> Iterator[None]:
-    """Sample this node's GPUs at this rate into a CSV within the `with` block; without GPUs, write nothing.
+def sampling(path: Path, hz: float, scratch: Path, last_s: float | None = None) -> Iterator[None]:
+    """Sample this node at this rate into a CSV within the `with` block.
 
-    Processes of the program are those that descend from this one, or have the scratch folder in their environment.
+    Processes of the program are those that descend from this one, or have the scratch folder in their environment. With
+    `last_s`, older samples than that are dropped, at the latest after twice the time.
     """
     if not hz:
         yield
         return
     process = subprocess.Popen(
-        python("-m", "collect.gpu_sampler", str(path), str(hz), str(scratch)),
+        python("-m", "collect.sampler", str(path), str(hz), str(scratch), *([] if last_s is None else [str(last_s)])),
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -62,21 +69,40 @@ def sampling(path: Path, hz: float, scratch: Path) -> Iterator[None]:
             process.wait()
 
 
-def write_rank_samples(samples: Path, reports: list[RankReport], folder: Path) -> None:
-    """Write rank-N.gpu_samples.csv for each rank that used a GPU that was sampled. Raises OSError."""
-    if not samples.exists():
-        return
-    with samples.open(newline="", encoding="utf-8") as f:
-        # The last line is cut off if the sampler was killed.
-        rows = [row for row in csv.reader(f) if len(row) == len(GPU_SAMPLES_CSV) - 1]
+def write_rank_samples(samples: Path, reports: list[RankReport], folder: Path, since_ns: int = 0) -> None:
+    """Write the samples from `since_ns` on into files of ranks. Raises OSError.
+
+    rank-N.gpu_samples.csv is for each rank that used a GPU that was sampled, rank-N.host_samples.csv for the lowest
+    rank of this host.
+    """
+    rows = [row for row in _rows(samples) if int(row[1]) >= since_ns]
     for report in reports:
         own = [[report.rank, report.gpus[row[0]], *row[1:]] for row in rows if row[0] in report.gpus]
-        if own:
-            path = folder / f"rank-{report.rank}.gpu_samples.csv"
-            with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as out:
-                writer = csv.writer(out, lineterminator="\n")
-                writer.writerow(GPU_SAMPLES_CSV)
-                writer.writerows(own)
+        _write(folder / f"rank-{report.rank}.gpu_samples.csv", GPU_SAMPLES_CSV, own)
+    here = [report.rank for report in reports if report.ok and report.host in (None, socket.gethostname())]
+    if here:
+        of_host = [[min(here), *row[1:]] for row in rows if row[0] == HOST]
+        _write(folder / f"rank-{min(here)}.host_samples.csv", HOST_SAMPLES_CSV, of_host)
+
+
+def _rows(samples: Path) -> list[list[str]]:
+    """Return the samples in order of time. A line is cut off if the sampler was killed."""
+    # Between the two, the newer file may take the place of the older one.
+    lines = [line for path in (samples, _older(samples)) if path.exists() for line in path.open(encoding="utf-8")]
+    rows = csv.reader(dict.fromkeys(line for line in lines if line.endswith("\n")))
+    return sorted(rows, key=lambda row: int(row[1]))
+
+
+def _older(samples: Path) -> Path:
+    return samples.with_suffix(".old")
+
+
+def _write(path: Path, header: tuple[str, ...], rows: list[list[Any]]) -> None:
+    if rows:
+        with part_file(path) as part, part.open("w", newline="", encoding="utf-8") as out:
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
 
 
 class _Gpu:
@@ -160,23 +186,30 @@ def _gpus(program: ProgramProcesses) -> list[_Gpu] | list[AmdGpu]:
 
 
 def main() -> int:
-    """Sample all GPUs until stdin closes. Returns 1 without GPUs."""
-    path, hz, scratch = sys.argv[1], float(sys.argv[2]), sys.argv[3]
+    """Sample until stdin closes. Returns 1 where there is nothing to sample."""
+    path, hz, scratch, *last_s = Path(sys.argv[1]), float(sys.argv[2]), sys.argv[3], *map(float, sys.argv[4:])
     gpus = _gpus(ProgramProcesses(os.getppid(), scratch))
-    if not gpus:
+    host = None
+    with contextlib.suppress(OSError):
+        host = HostState()
+    if not gpus and host is None:
         return 1
-    with Path(path).open("w", newline="", encoding="utf-8") as f:
+    f = path.open("w", buffering=1, encoding="utf-8")
+    start = due = time.monotonic()
+    while True:
+        interval = 1 / hz if last_s or due - start < _FAST_S else max(1 / hz, _SLOW_S)
+        due = max(due + interval, time.monotonic())
+        if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
+            break
         out = csv.writer(f, lineterminator="\n")
-        start = due = flushed = time.monotonic()
-        while gpus:
-            interval = 1 / hz if due - start < _FAST_S else max(1 / hz, _SLOW_S)
-            due = max(due + interval, time.monotonic())
-            if select.select([sys.stdin], [], [], max(0.0, due - time.monotonic()))[0]:
-                break
-            out.writerows(gpu.sample() for gpu in gpus)
-            if due - flushed > _FLUSH_S:
-                f.flush()
-                flushed = due
+        out.writerows(gpu.sample() for gpu in gpus)
+        if host is not None:
+            out.writerows((HOST, at, name, value) for name, at, value in host.sample())
+        if last_s and due - start > last_s[0]:
+            f.close()
+            path.replace(_older(path))
+            f, start = path.open("w", buffering=1, encoding="utf-8"), due
+    f.close()
     return 0
 
 
