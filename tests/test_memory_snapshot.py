@@ -173,8 +173,9 @@ class _Attack:
         (pickle.dumps({"segments": _Attack.__name__})[:2] + b"]\x94\x8c\x08segments\x94a.", "it holds no dict"),
         (pickle.dumps({"segments": [], "device_traces": [[EVENTS[0]]]})[:-20], "not a memory snapshot"),
         (b"\x80\x04}\x94(\x8c\x08segmentsP1\n.", "it refers to objects outside"),
+        (b"\x80\x04}\x94(\x8c\x08segmentsF\x1b1\n.", "could not convert string to float: '?1?'"),
     ],
-    ids=["code", "class", "incomplete", "list", "truncated", "persistent id"],
+    ids=["code", "class", "incomplete", "list", "truncated", "persistent id", "control characters"],
 )
 def test_hostile_and_damaged_pickles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, sentence: str
@@ -198,6 +199,13 @@ def test_what_cannot_be_is_dropped_and_said(tmp_path: Path) -> None:
     assert counts == [{"e": 6, "b": 6}]
     ((warnings,),) = [tuple(r.values()) for r in sql(path, "SELECT warnings FROM runs")]
     assert "5 events of the allocator were dropped" in warnings and "2 blocks or segments were dropped" in warnings
+
+
+def test_histories_that_are_no_lists_are_lost(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": SEGMENTS, "device_traces": [EVENTS, None, {}]}))
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert "2 events of the allocator were dropped" in run["warnings"]
 
 
 def test_owners_over_time(tmp_path: Path) -> None:

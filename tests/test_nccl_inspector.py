@@ -15,7 +15,7 @@ Row = dict[str, Any]
 WORLD, PAIR = "0x7f8c496ae9f661", "0x11"
 
 
-def _header(rank: int, comm: str = WORLD, size: int = 4, name: str = "unknown") -> Row:
+def header(rank: int, comm: str = WORLD, size: int = 4, name: str = "unknown") -> Row:
     return {"id": comm, "comm_name": name, "rank": rank, "n_ranks": size, "nnodes": 1}
 
 
@@ -26,7 +26,7 @@ def _metadata(version: str, pid: int) -> Row:
     }  # fmt: skip
 
 
-def _reduce(seq: int, time_us: int, size: int = 4_000_000, **more: Any) -> Row:
+def reduce(seq: int, time_us: int, size: int = 4_000_000, **more: Any) -> Row:
     """Bus bandwidth of an all_reduce of four ranks, in GB/s: size / time x 2 (4 - 1) / 4."""
     speed = size / time_us / 1000
     return {
@@ -38,7 +38,7 @@ def _reduce(seq: int, time_us: int, size: int = 4_000_000, **more: Any) -> Row:
     }  # fmt: skip
 
 
-def _send(seq: int, time_us: int) -> Row:
+def send(seq: int, time_us: int) -> Row:
     return {
         "p2p_perf": {
             "p2p": "Send", "p2p_sn": seq, "p2p_peer": 1, "p2p_msg_size_bytes": 100, "p2p_exec_time_us": time_us,
@@ -47,7 +47,7 @@ def _send(seq: int, time_us: int) -> Row:
     }  # fmt: skip
 
 
-def _dump(header: Row, version: str, records: list[Row], dropped: int = 0, announced: int | None = None) -> list[Row]:
+def dump(header: Row, version: str, records: list[Row], dropped: int = 0, announced: int | None = None) -> list[Row]:
     """A dump of a communicator: its marker and its records."""
     about = {"header": header, "metadata": _metadata(version, header["rank"])}
     stats = {
@@ -72,10 +72,8 @@ def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
     """Two collectives, in which rank 2 is last: 100 us; the others wait 40 us. Two ranks are a group of their own."""
     for rank in range(4):
         time_us = 100 if rank == 2 else 140
-        world = _dump(_header(rank), version, [_reduce(seq, time_us) for seq in (1, 2)])
-        pair = (
-            _dump(_header(rank % 2, PAIR, 2, "pair"), version, [_reduce(1, 50, 1000), _send(1, 7)]) if rank < 2 else []
-        )
+        world = dump(header(rank), version, [reduce(seq, time_us) for seq in (1, 2)])
+        pair = dump(header(rank % 2, PAIR, 2, "pair"), version, [reduce(1, 50, 1000), send(1, 7)]) if rank < 2 else []
         _write(tmp_path / f"node-pid{40 - rank}.log", pair, world)
     rows = {(r["communicator"], r["operation"]): r for r in ask(tmp_path, "nccl-log")}
     world_row = rows[WORLD, "AllReduce"]
@@ -103,7 +101,7 @@ def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
 
 def test_sizes_and_starts(tmp_path: Path) -> None:
     start = {"event_trace_ts": {"coll_start_ts": 1752867229235059, "coll_stop_ts": 1752867229235064}}
-    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10, 100, **start), _reduce(2, 20, 200)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10, 100, **start), reduce(2, 20, 200)]))
     rows = ask(path, "nccl-log", params={"each": "size"})
     assert {r["message_bytes"]: r["total_ns"] for r in rows} == {100: 10_000, 200: 20_000}
     assert [r["start_ns"] for r in sql(path, "SELECT start_ns FROM nccl_records ORDER BY seq")] == [
@@ -111,12 +109,12 @@ def test_sizes_and_starts(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("marker", [[], ["{" + json.dumps({"header": _header(0, PAIR)})]])
+@pytest.mark.parametrize("marker", [[], ["{" + json.dumps({"header": header(0, PAIR)})]])
 def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker: list[str]) -> None:
     """The marker of the second dump is missing or damaged: its record must not count for the first communicator."""
-    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10)]))
     with path.open("a") as file:
-        file.write("".join(f"{line}\n" for line in [*marker, json.dumps(_reduce(2, 20))]))
+        file.write("".join(f"{line}\n" for line in [*marker, json.dumps(reduce(2, 20))]))
     assert [r["comm_id"] for r in sql(path, "SELECT comm_id FROM nccl_records")] == [WORLD]
     [run] = sql(path, "SELECT warnings FROM runs")
     assert f"line {3 + len(marker)} is left out: its communicator is not known" in run["warnings"]
@@ -124,15 +122,15 @@ def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker
 
 def test_one_rank_does_not_know_who_waits(tmp_path: Path) -> None:
     """A call without a bandwidth does not count as one of 0 GB/s: 100 B in 10 us x 2 (4 - 1) / 4 are 0.015 GB/s."""
-    records = [_reduce(1, 10, 100), _reduce(2, 30, 100, coll_busbw_gbs=None)]
-    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", records))
+    records = [reduce(1, 10, 100), reduce(2, 30, 100, coll_busbw_gbs=None)]
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", records))
     [row] = ask(path, "nccl-log")
     assert (row["total_ns"], row["waiting_ns"], row["last_rank"]) == (40_000, None, None)
     assert row["busbw_gb_per_s"] == pytest.approx(0.015)
 
 
 def test_what_is_lost_is_said(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.3", [_reduce(1, 10)], dropped=5, announced=3))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10)], dropped=5, announced=3))
     with path.open("a") as file:
         file.write('{"coll_perf": {"coll": "AllReduce"}}\n{"coll_perf": \n[1]\n{"other": 1}\n{"proxy_trace": {}}\n')
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
@@ -151,7 +149,7 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.3", True), ("v4.4", False), ("v5.0", False)])
 def test_unknown_versions_are_said(tmp_path: Path, version: str, is_known: bool) -> None:
-    path = _write(tmp_path / "a.log", _dump(_header(0), version, [{**_reduce(1, 10), "header": _header(0)}]))
+    path = _write(tmp_path / "a.log", dump(header(0), version, [{**reduce(1, 10), "header": header(0)}]))
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
     [run] = sql(path, "SELECT warnings FROM runs")
     said = f"a.log: its format is of version {version}; known are 4.0 to 4.3"
@@ -160,15 +158,15 @@ def test_unknown_versions_are_said(tmp_path: Path, version: str, is_known: bool)
 
 @pytest.mark.parametrize("damage", [{"coll_exec_time_us": 1 << 62}, {"coll_msg_size_bytes": -1}, {"coll_sn": "1"}])
 def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
-    path = _write(tmp_path / "a.log", _dump(_header(0), "v4.2", [_reduce(1, 10), _reduce(2, 10, **damage)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.2", [reduce(1, 10), reduce(2, 10, **damage)]))
     assert [r["total_ns"] for r in ask(path, "nccl-log")] == [10_000]
     [run] = sql(path, "SELECT warnings FROM runs")
     assert run["warnings"] == "a.log: line 3 is left out: a value is missing or cannot be"
 
 
 def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
-    dump = _dump(_header(0), "v4.3", [_reduce(1, 10)])
-    dump[0]["header"] = {"id": "<b>"}
-    path = _write(tmp_path / "a.log", dump)
+    lines = dump(header(0), "v4.3", [reduce(1, 10)])
+    lines[0]["header"] = {"id": "<b>"}
+    path = _write(tmp_path / "a.log", lines)
     done = run_cli("query", "nccl-log", path)
     assert done.returncode == 0 and "a value is missing or cannot be" in done.stderr

@@ -89,7 +89,10 @@ def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[TableBatch]
 def _events(traces: list[Any], stacks: _Stacks, path: Path, report: FileReport) -> Iterator[dict[str, Any]]:
     lost = 0
     for device, trace in enumerate(traces):
-        for number, entry in enumerate(trace if isinstance(trace, list) else ()):
+        if not isinstance(trace, list):
+            lost += 1
+            continue
+        for number, entry in enumerate(trace):
             row = _event(entry) if isinstance(entry, dict) else None
             if row is None:
                 lost += 1

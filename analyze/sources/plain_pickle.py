@@ -9,6 +9,9 @@ from typing import Any
 from analyze.errors import InputError
 from schemas.option_declaration import LARGEST_INT64
 
+_LONGEST_REASON = 200
+"""Characters of an error of the unpickler, which may repeat what is in the file."""
+
 
 class _PlainUnpickler(pickle.Unpickler):
     """Builds plain values only."""
@@ -31,7 +34,8 @@ def read_plain_pickle(path: Path, what: str) -> dict[str, Any]:
         raise InputError(f"{path}: a {what} of {path.stat().st_size:,} bytes does not fit into memory") from e
     # Damaged pickles raise nearly anything.
     except Exception as e:
-        raise InputError(f"{path}: not a {what}: {str(e).rstrip('.') or type(e).__name__}") from e
+        said = "".join(c if c.isprintable() else "?" for c in str(e)[:_LONGEST_REASON]).rstrip(".")
+        raise InputError(f"{path}: not a {what}: {said or type(e).__name__}") from e
     if not isinstance(found, dict):
         raise InputError(f"{path}: not a {what}: it holds no dict")
     return found

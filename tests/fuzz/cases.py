@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 import random
 import shutil
 import sqlite3
@@ -305,7 +306,68 @@ def _store(rng: random.Random, folder: Path) -> Input:
     return Input(store, do="store")
 
 
+# -- dumps and logs of torch and NCCL ---------------------------------------------------------------------------------
+
+
+def _odd_value(found: Any, rng: random.Random) -> None:
+    """Replace, remove or repeat a value somewhere in a list or dict."""
+    while True:
+        key = rng.choice(list(found)) if isinstance(found, dict) else rng.randrange(len(found))
+        inner = found[key]
+        if isinstance(inner, dict | list) and inner and rng.random() < 0.8:
+            found = inner
+            continue
+        how = rng.random()
+        if how < 0.2:
+            del found[key]
+        elif how < 0.4 and isinstance(found, list):
+            found.insert(key, inner)
+        else:
+            found[key] = rng.choice(_ODD)
+        return
+
+
+def _pickle(found: dict[str, Any], rng: random.Random, path: Path) -> bool:
+    """Write a damaged dump; return whether its objects can still be counted."""
+    for _ in range(rng.randint(1, 4)):
+        _odd_value(found, rng)
+    data, is_whole = pickle.dumps(found, protocol=4), rng.random() < 0.8
+    path.write_bytes(data if is_whole else mutate.damage(data, rng))
+    return is_whole
+
+
+def _memory_snapshot(rng: random.Random, folder: Path) -> Input:
+    path, found = folder / "snapshot.pickle", corpus.memory_snapshot()
+    is_whole = _pickle(found, rng, path)
+    there = laws.snapshot_rows(found) if is_whole else None
+    return Input(path, there, lambda kept: kept.get("allocator_events", 0) + kept.get("allocator_blocks", 0))
+
+
+def _flight_recorder(rng: random.Random, folder: Path) -> Input:
+    path, found = folder / "nccl_trace_rank_0", corpus.flight_recorder(rng)
+    is_whole = _pickle(found, rng, path)
+    entries = found.get("entries")
+    there = len(entries) if is_whole and isinstance(entries, list) else None
+    return Input(path, there, lambda kept: kept.get("flight_records", 0))
+
+
+def _nccl_inspector(rng: random.Random, folder: Path) -> Input:
+    data = mutate.damage(corpus.nccl_inspector(), rng)
+    path = folder / "inspector.log"
+    path.write_bytes(data)
+    return Input(path, laws.inspector_rows(data), lambda kept: kept.get("nccl_records", 0))
+
+
+def _torch_trace(rng: random.Random, folder: Path) -> Input:
+    data = mutate.damage(corpus.torch_trace(), rng)
+    path = folder / "rank_0.log"
+    path.write_bytes(data)
+    return Input(path, laws.compilation_rows(data), lambda kept: kept.get("compilations", 0))
+
+
 SOURCES: dict[str, Callable[[random.Random, Path], Input]] = {
     "chrome": _chrome, "nsys": _nsys, "ncu": _ncu, "nvprof": _nvprof, "run": _run, "store": _store,
     "step_metrics": _step_metrics, "producers": _producers, "rocprof_json": _rocprof_json, "rocpd": _rocpd,
+    "memory_snapshot": _memory_snapshot, "flight_recorder": _flight_recorder,
+    "nccl_inspector": _nccl_inspector, "torch_trace": _torch_trace,
 }  # fmt: skip

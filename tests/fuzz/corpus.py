@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import pickle
+import random
 import shutil
 import sqlite3
 import tempfile
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 
 from tests import rocprofv3_files
 from tests.nvprof_tables import API_TRACE, BANNER, GPU_TRACE, METRICS, SUMMARY
+from tests.test_nccl_inspector import dump, header, reduce, send
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "sample_traces"
@@ -151,6 +154,34 @@ def nvprof() -> list[bytes]:
 def step_metrics() -> list[bytes]:
     """Step metrics of the collector."""
     return [p.read_bytes() for p in sorted(SAMPLES.glob("*/*/*.step_metrics.csv"))]
+
+
+def memory_snapshot() -> dict[str, Any]:
+    """A memory snapshot with the first of its events; a new object at each call."""
+    [path] = SAMPLES.glob("*/torch/*.memory_snapshot.pickle")
+    found: dict[str, Any] = pickle.loads(path.read_bytes())
+    found["device_traces"] = [trace[:60] for trace in found["device_traces"]]
+    return found
+
+
+def flight_recorder(rng: random.Random) -> dict[str, Any]:
+    """A dump of the flight recorder; a new object at each call."""
+    found: dict[str, Any] = pickle.loads(rng.choice(sorted(SAMPLES.glob("hang-*/nccl_trace_rank_*"))).read_bytes())
+    return found
+
+
+def nccl_inspector() -> bytes:
+    """A log of NCCL Inspector of version 4.3, and the same records of 4.2, as its README documents them."""
+    dumps = [
+        dump(header(0), version, [*(reduce(n, 10 + n) for n in range(20)), send(1, 5)]) for version in ("v4.3", "v4.2")
+    ]
+    return "".join(json.dumps(line) + "\n" for dump in dumps for line in dump).encode()
+
+
+@cache
+def torch_trace() -> bytes:
+    """A log of TORCH_TRACE."""
+    return gzip.decompress((SAMPLES / "recompile-ddp/torch/rank-0.torch_trace.log.gz").read_bytes())
 
 
 def nsys_sqlite() -> Path:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from analyze.stored_tables import DERIVED_TABLES
 
@@ -57,6 +58,27 @@ def rocprof_records(data: bytes) -> int:
 def rocpd_rows(path: Path) -> int | None:
     """Rows of dispatches, copies and regions that SQLite counts itself; None if it cannot."""
     return _sqlite_rows(path, lambda table: re.match(r"rocpd_(kernel_dispatch|memory_copy|region)_", table) is not None)
+
+
+def snapshot_rows(snapshot: dict[str, Any]) -> int | None:
+    """Events and blocks of a memory snapshot; None if its lists are no lists, and it is refused."""
+    traces, segments = snapshot.get("device_traces"), snapshot.get("segments")
+    if not isinstance(traces, list) or not isinstance(segments, list):
+        return None
+    # What is no list of events, or no segment with blocks, is something lost, too.
+    events = sum(len(trace) if isinstance(trace, list) else 1 for trace in traces)
+    blocks = [s.get("blocks") if isinstance(s, dict) else None for s in segments]
+    return events + sum(len(b) if isinstance(b, list) else 1 for b in blocks)
+
+
+def inspector_rows(data: bytes) -> int:
+    """Lines with a record of a collective, send or receive."""
+    return sum(bool(re.search(rb'"(coll|p2p)_perf"', line)) for line in re.split(rb"[\r\n]+", data))
+
+
+def compilation_rows(data: bytes) -> int:
+    """Records of compilations that end."""
+    return len(re.findall(rb'^[VIWE]\d{4} [^\n]{1,200}\] \{"compilation_metrics"', data, re.M))
 
 
 GPU_TABLES = {
