@@ -32,8 +32,9 @@ def comment(
     `parts`: the rows of the level `step`, if there are any.
     """
     rows = measures.dicts()
-    step = next((row["verdict"] for row in rows if row["measure"] == "step_time"), None)
-    lines = [f"### Performance: {step or 'no step time'}", ""]
+    step = next((row for row in rows if row["measure"] == "step_time"), None)
+    lines = [f"### Performance: {step['verdict'] if step else 'no step time'}", ""]
+    lines += [_sentence(step), ""] if step else []
     lines += [f"- **failed**: {_escaped(text)}" for text in failures]
     lines += [f"- **cannot tell**: {_escaped(text)}" for text in unsure]
     lines += ["", _markdown(measures), ""]
@@ -53,9 +54,19 @@ def comment(
     return "\n".join(lines)
 
 
+def _sentence(step: dict[str, Any]) -> str:
+    """Say how the step time changed, for who reads no further."""
+    said = f"A step takes {step['a']:.4g} ms in A (before) and {step['b']:.4g} ms in B (after)"
+    if step["change_pct"] is not None:
+        said += f": {step['change_pct']:+.2f} %"
+    if step.get("low_pct") is None or step.get("high_pct") is None:
+        return f"{said}."
+    return f"{said}, with 95 % confidence from {step['low_pct']:+.2f} to {step['high_pct']:+.2f} %."
+
+
 def intervals(rows: Sequence[dict[str, Any]], margin: float) -> list[str]:
     """Draw the interval of each row with one, as `[---o---]`, on one scale."""
-    known = [r for r in rows if r["low_pct"] is not None and r["high_pct"] is not None]
+    known = [r for r in rows if r.get("low_pct") is not None and r.get("high_pct") is not None]
     if not known:
         return []
     low = max(-FARTHEST_PCT, min(-margin, *(r["low_pct"] for r in known)) - 0.1)

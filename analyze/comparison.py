@@ -150,14 +150,20 @@ def _comment(
 ) -> str:
     from analyze.comment import PARTS, comment
 
-    measures = row_result(_MEASURE_COLUMNS, measure_rows(sides, found, margin), "compare")
+    names = (*_MEASURE_MAIN, "smallest_pct", "runs_needed", "runs_a", "runs_b")
+    measures = _selected(_MEASURE_COLUMNS, measure_rows(sides, found, margin), names)
     try:
         rows = step_rows(sides, explanation(sides), margin, found)[:PARTS]
-        parts = row_result(_step_columns(sides.repeated), rows, "compare")
-        parts.main = _STEP_MAIN if sides.repeated else ()
+        parts = _selected(_step_columns(sides.repeated), rows, _STEP_MAIN)
     except InputError:  # no recorded steps
         parts = None
     return comment(measures, parts, margin=margin, failures=failures, unsure=unsure, notes=notes)
+
+
+def _selected(columns: Sequence[ResultColumn], rows: Sequence[tuple[Any, ...]], names: Collection[str]) -> Result:
+    """Return the columns of these names that have a value."""
+    places = [i for i, c in enumerate(columns) if c.name in names and any(row[i] is not None for row in rows)]
+    return row_result([columns[i] for i in places], [tuple(row[i] for i in places) for row in rows], "compare")
 
 
 def _check(level: str, time: str, tolerance: float, margin: float) -> None:
@@ -223,16 +229,14 @@ _MEASURE_COLUMNS = (
     ResultColumn("within_b_pct", "%", "the same of B"),
     *INTERVAL[5:],
 )
-_MEASURE_MAIN = (
-    "measure", "unit", "a", "b", "change_pct", "low_pct", "high_pct", "verdict", "smallest_pct", "runs_needed",
-)  # fmt: skip
+_MEASURE_MAIN = ("measure", "unit", "a", "b", "change_pct", "low_pct", "high_pct", "verdict")
 _RUN_COLUMNS = (
     ResultColumn("measure", "text", "what is compared"),
     ResultColumn("unit", "text", "unit of the value"),
     ResultColumn("side", "text", "A or B"),
     ResultColumn("run", "text", "the run"),
     ResultColumn("value", "number", "the measure of the run"),
-    ResultColumn("of_a_pct", "%", "by how much it is more than the geometric mean of A"),
+    ResultColumn("from_mean_of_a_pct", "%", "by how much it is more than the geometric mean of A"),
 )
 
 

@@ -459,6 +459,12 @@ def test_both_sides_are_recognised_in_one_line(tmp_path: Path) -> None:
     assert said == ["read as: A 1 run, one process; B 1 run, one process"]
     again = run_cli("report", arguments[0], "--compare", arguments[1], "-o", tmp_path / "a.html")
     assert again.returncode == 0 and "read as" not in again.stderr
+    folders = [tmp_path / f"run-{n}" for n in range(3)]
+    for n, folder in enumerate(folders):
+        write_trace(folder / "torch/rank-0.trace.json", [kernel("k", 0, 1 + n)])
+        write_run(folder, [("torch/rank-0.trace.json", "chrome_trace", 0)])
+    several = run_cli("compare", folders[0], "--with", *folders[1:])
+    assert "read as: A 1 run, one process; B 2 paths, each 1 run, one process" in several.stderr.splitlines()
 
 
 def test_pivot_by_hand(tmp_path: Path) -> None:

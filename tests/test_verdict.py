@@ -315,11 +315,18 @@ def test_comment_for_a_pull_request(runs: dict[str, analyze.Traces], tmp_path: P
     target = tmp_path / "verdict.md"
     analyze.compare(runs["before"], runs["slow"], fail_if=["step_time > 2%", "step_time > 3%"], comment=target)
     text = target.read_text()
-    assert text.startswith("### Performance: slower\n\n- **failed**: step_time &gt; 2%: step_time changed by +3 %")
+    says = "A step takes 10 ms in A (before) and 10.3 ms in B (after): +3.00 %"
+    says += ", with 95 % confidence from +2.30 to +3.70 %."
+    failed = "- **failed**: step_time &gt; 2%: step_time changed by +3 %"
+    assert text.startswith(f"### Performance: slower\n\n{says}\n\n{failed}")
     assert "- **cannot tell**: step_time &gt; 3%" in text and "| step\\_time | ms |" in text and "| gemm |" in text
     [line] = [line for line in text.splitlines() if line.startswith("step_time ")]
     # No change, and the interval of +2.3 to +3.7 %, above the margin of 1 %.
     assert line.endswith("+3.00 %") and re.search(r"\.\|\.+ +\[-+o-+\]", line)
+    # One run a side has no interval, and no columns for it.
+    analyze.compare(runs["one"], runs["one"], comment=target)
+    text = target.read_text()
+    assert "A step takes 10.3 ms in A (before) and 10.3 ms in B (after): +0.00 %.\n" in text and "low (%)" not in text
 
 
 def test_other_work_is_meaningless(tmp_path: Path) -> None:
@@ -427,7 +434,8 @@ def test_what_steps_say_against_a_mean(injected: str, tmp_path: Path) -> None:
 
 def test_report_draws_runs_and_intervals(tmp_path: Path) -> None:
     a, b = (side(tmp_path, name, scale, logs=(-0.001, 0.001)) for name, scale in (("a", 1.0), ("b", 1.05)))
-    analyze.open(*a).report(tmp_path / "out.html", compare=analyze.open(*b))
+    written = run_cli("report", *a, "--compare", *b, "-o", tmp_path / "out.html")
+    assert written.returncode == 0, written.stderr
     text = (tmp_path / "out.html").read_text()
     specs = [json.loads(s) for s in re.findall(r'class="spec">(.*?)</script>', text)]
     drawn = [v for spec in specs for d in spec["data"] for v in d.get("values", ())]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 import analyze
 from analyze.cli import terminal
@@ -29,26 +28,6 @@ from analyze.errors import InputError
 
 CANNOT_TELL = 3
 """Exit code if the runs cannot decide a condition."""
-
-
-class CompareCommand(TyperCommand):
-    """A command whose option --with takes all paths up to the next option."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse arguments, with --with in front of each of its paths."""
-        spread: list[str] = []
-        inside = False
-        for arg in args:
-            if arg == "--with":
-                inside = True
-            elif inside and not arg.startswith("-"):
-                spread += ["--with", arg]
-            else:
-                inside = False
-                spread.append(arg)
-        if args and args[-1] == "--with":
-            raise InputError("--with: expected the runs of B")
-        return super().parse_args(ctx, spread)
 
 
 def compare(

@@ -15,7 +15,7 @@ from analyze.cli.baseline import baseline
 from analyze.cli.cache import cache
 from analyze.cli.commit import commit
 from analyze.cli.compact import compact
-from analyze.cli.compare import CompareCommand, compare
+from analyze.cli.compare import compare
 from analyze.cli.demo import demo
 from analyze.cli.doctor import doctor
 from analyze.cli.flame import flame
@@ -27,7 +27,7 @@ from analyze.cli.plot import plot
 from analyze.cli.query import query
 from analyze.cli.report import report
 from analyze.cli.serve import serve
-from analyze.cli.shared_options import QueryCommand, app
+from analyze.cli.shared_options import QueryCommand, SidesCommand, app
 from analyze.cli.sql import sql
 from analyze.cli.study import study
 from analyze.cli.tables import tables
@@ -64,7 +64,7 @@ COMMANDS = (
 for command_function in COMMANDS:
     # The list of commands shows a short help whole; it cuts what it takes from a docstring.
     summary = (command_function.__doc__ or "").partition("\n\n")[0]
-    own_class = CompareCommand if command_function is compare else None
+    own_class = SidesCommand if command_function in (compare, report) else None
     of_query = command_function in (query, pivot, plot)
     app.command(cls=QueryCommand if of_query else own_class, short_help=" ".join(summary.split()))(command_function)
 

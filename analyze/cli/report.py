@@ -21,7 +21,11 @@ def report(
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="File to write, for example report.html.")],
     compare: Annotated[
-        list[Path] | None, typer.Option("--compare", help="Recordings to compare with: PATHS are before, these after.")
+        list[Path] | None,
+        typer.Option(
+            "--compare",
+            help="Recordings to compare with, all paths up to the next option: PATHS are before, these after.",
+        ),
     ] = None,
     by: Annotated[
         str,

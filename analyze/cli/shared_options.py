@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,6 +55,28 @@ class QueryCommand(TyperCommand):
                 f"no such option: {option}; {query.name} has the parameter {param.name}: "
                 f"--param {param.name}={param.default} ({param.takes})"
             ) from e
+
+
+class SidesCommand(TyperCommand):
+    """A command that compares: its option for the second side takes all paths up to the next option."""
+
+    second_side = ("--with", "--compare")
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse arguments, with the option in front of each of its paths."""
+        spread: list[str] = []
+        option = None
+        for arg in args:
+            if arg in self.second_side:
+                option = arg
+            elif option and not arg.startswith("-"):
+                spread += [option, arg]
+            else:
+                option = None
+                spread.append(arg)
+        if args and args[-1] in self.second_side:
+            raise InputError(f"{args[-1]}: expected the runs of B")
+        return super().parse_args(ctx, spread)
 
 
 def finite(value: float) -> float:
@@ -131,7 +154,7 @@ def open_traces(
 ) -> analyze.Traces:
     """Open the recordings at some paths, and print warnings on stderr; after an ingest also what was recognised."""
     traces = _open(paths, where, profiler, queries, block)
-    for text in traces.read_as:
+    for text in _recognised(traces):
         typer.echo(f"read as: {text}", err=True)
     return traces
 
@@ -141,9 +164,15 @@ def open_both(
 ) -> tuple[analyze.Traces, analyze.Traces]:
     """Open two sides like `open_traces`, and print in one line what was recognised."""
     sides = {"A": _open(a, where, profiler, block=block), "B": _open(b, where, profiler, block=block)}
-    if texts := [f"{side} {', '.join(traces.read_as)}" for side, traces in sides.items() if traces.read_as]:
+    if texts := [f"{side} {', '.join(_recognised(traces))}" for side, traces in sides.items() if traces.read_as]:
         typer.echo(f"read as: {'; '.join(texts)}", err=True)
     return sides["A"], sides["B"]
+
+
+def _recognised(traces: analyze.Traces) -> list[str]:
+    """Return what the paths were recognised as; paths that are alike once, with their number."""
+    paths = Counter(traces.read_as)
+    return [text if n == 1 else f"{n} paths, each {text}" for text, n in paths.items()]
 
 
 def _open(
