@@ -185,6 +185,35 @@ def test_too_few_twins_leave_time_to_the_full_block(tmp_path: Path) -> None:
         assert traces.where(block="gpu").query("gpu-busy").arrow().num_rows == 1
 
 
+def test_a_gpu_only_block_that_is_slower_leaves_time_to_the_full_block(tmp_path: Path) -> None:
+    """CUPTI takes a buffer for each thread: DataParallel's step took 68.7 ms GPU only and 27.8 in full (H100)."""
+    folder = with_gpu_block(LM, tmp_path / "run")
+    manifest = json.loads((folder / "run.json").read_text())
+    for one in manifest["passes"]:
+        own = f"{one['profiler']}/rank-0.step_metrics.csv"
+        one["files"] = [f for f in one["files"] if f["kind"] != "step_metrics"]
+        one["files"].append({"path": own, "kind": "step_metrics", "rank": 0})
+    (folder / "run.json").write_text(json.dumps(manifest))
+
+    def answers(gpu_s: float, full_s: float) -> tuple[bool, str]:
+        for name, step_s in (("gpu", gpu_s), ("torch", full_s)):
+            steps = ["0,0,true,true,9.0", *(f"0,{n},false,false,{step_s}" for n in (1, 2))]
+            (folder / name / "rank-0.step_metrics.csv").write_text(
+                "\n".join(["rank,step,warmup,undisturbed,step_s", *steps]) + "\n"
+            )
+        with analyze.open(folder) as traces:
+            answer = traces.query("gpu-busy")
+            [fact] = [r for r in traces.query("health").dicts() if r["fact"] == "step time of the blocks"]
+            full = traces.where(block="full").query("gpu-busy")
+            return answer.dicts() == full.dicts(), f"{answer.note} {fact['impact']}"
+
+    by_full, note = answers(0.0687, 0.0278)
+    assert by_full and "takes 68.7 ms, one of the full block 27.8 ms" in note
+    assert "the full block answers questions about time" in note
+    by_full, note = answers(0.0278, 0.0278 / 1.19)
+    assert not by_full and "full block" not in note
+
+
 def test_a_gpu_only_block_alone(tmp_path: Path) -> None:
     """Without a full block its work has no operators, and no twins."""
     folder = with_gpu_block(LM, tmp_path / "run")

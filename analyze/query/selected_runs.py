@@ -14,9 +14,12 @@ from analyze.query.outdated_tables import derive_outdated
 from analyze.query.selection import BLOCKS, GPU_COLUMNS, PROFILERS, TIMING, Selection, check_by
 from analyze.query.sql_checks import check_expression, one_select, sentence
 from analyze.query.table_scans import TableScans, column_names, ranks_of
+from analyze.store.store import Store
 
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to be read."""
+SLOWER = 1.2
+"""A GPU-only block is not read if its steps take this many times as long as those of the full block."""
 
 
 class SelectedRuns:
@@ -26,7 +29,8 @@ class SelectedRuns:
     read, so that no work counts twice: the first of TIMING that `where` selects and that has GPU work, or `prefer` if
     it is among them. All passes are read with `prefer` "all", and if `by` has run_id or profiler. With `profiler`, only
     runs that were recorded under it are read; "all" for all. `block` excludes the GPU-only block or the other timing
-    passes. A GPU-only block is not preferred if too little of its work has a twin.
+    passes. A GPU-only block is not preferred if too little of its work has a twin, or if its
+    steps take longer than those of the full block.
 
     If `where` or `by` names columns of GPU work, `run_group` of work is NULL if the work is not selected, and
     `run_group` of other rows is that of their rank. Queries that declare these columns have rows of GPU work only.
@@ -129,10 +133,10 @@ class SelectedRuns:
         several = len(self.scans.runs) > 1
         if profiler is not None or prefer == "all" or both or {"run_id", "profiler"} & set(by) or not several:
             return
-        few_twins = self._without_twins() if prefer == "gpu" else {}
+        unusable = self._unusable_blocks() if prefer == "gpu" else {}
         used: set[str] = set()
         excluded: list[tuple[str, str]] = []
-        for workload, passes in self._ranked_passes(few_twins).items():
+        for workload, passes in self._ranked_passes(unusable).items():
             best, *others = sorted(passes, key=lambda name: passes[name])
             if others:
                 used.add(best)
@@ -150,10 +154,10 @@ class SelectedRuns:
             f" using {' or '.join(sorted(used))} only"
             f" ({choice} chooses, --by profiler shows each)"
         )
-        if why := sorted(few_twins.values()):
+        if why := sorted(unusable.values()):
             self.note += f"; {why[0]}"
 
-    def _ranked_passes(self, few_twins: Container[str]) -> dict[str, dict[str, tuple[bool, bool, int]]]:
+    def _ranked_passes(self, unusable: Container[str]) -> dict[str, dict[str, tuple[bool, bool, int]]]:
         """Return the rank of each timing pass of each workload, by profiler: the smallest is read."""
         tables = {r: s.snapshot.runs[r].tables for s, r in self.scans.runs}
         found = self.scans.execute(
@@ -166,7 +170,7 @@ class SelectedRuns:
                 no_work = not any(tables[run_id].get(t) for t in ("kernels", "memcpys", "memsets", "gpu_summary"))
                 # Both blocks are of one process: if that failed, it did so for both.
                 failed = status == "failed" and not (name == "torch" and workload in two_blocks)
-                rank = (no_work or failed, name != self.selection.prefer or run_id in few_twins, TIMING.index(name))
+                rank = (no_work or failed, name != self.selection.prefer or run_id in unusable, TIMING.index(name))
                 known = passes.setdefault(workload, {})
                 known[name] = min(rank, known.get(name, rank))
         return passes
@@ -181,11 +185,35 @@ class SelectedRuns:
         elif block == "full":
             self._exclude("profiler = $1", ["gpu"])
 
-    def _without_twins(self) -> dict[str, str]:
-        """Return the GPU-only blocks with too few twins (TWINS_PCT), each with a sentence that has the numbers."""
+    def _unusable_blocks(self) -> dict[str, str]:
+        """Return the GPU-only blocks that the full block answers for, each with a sentence that says why."""
         blocks = [run for run in self.scans.runs if run[0].snapshot.runs[run[1]].full]
-        if not blocks:
-            return {}
+        return self._slow_blocks(blocks) | self._without_twins(blocks) if blocks else {}
+
+    def _slow_blocks(self, blocks: Sequence[tuple[Store, str]]) -> dict[str, str]:
+        """Return the blocks whose steps take longer than those of the full block (SLOWER); the slowest rank counts.
+
+        CUPTI takes a buffer for each thread that launches. A program that starts threads in each step waits for that.
+        """
+        full = {run_id: store.snapshot.runs[run_id].full for store, run_id in blocks}
+        pairs = [(s, f) for s, r in blocks if (f := full[r]) in s.snapshot.runs]
+        rows = self.scans.execute(
+            "SELECT run_id::VARCHAR, max(step_s) FROM ("
+            f"SELECT run_id, rank, avg(step_s) AS step_s FROM ({self.scans.scan('step_metrics', [*blocks, *pairs])})"
+            " WHERE NOT coalesce(warmup, false) GROUP BY run_id, rank) GROUP BY run_id"
+        )
+        step_s = dict(rows.fetchall())
+        slow = {}
+        for run_id, its_full in full.items():
+            ours, theirs = step_s.get(run_id), step_s.get(its_full)
+            if ours and theirs and ours > SLOWER * theirs:
+                slow[run_id] = (
+                    f"a step of {run_id} takes {1000 * ours:.1f} ms, one of the full block {1000 * theirs:.1f} ms"
+                )
+        return slow
+
+    def _without_twins(self, blocks: Sequence[tuple[Store, str]]) -> dict[str, str]:
+        """Return the blocks with too few twins (TWINS_PCT), each with a sentence that has the numbers."""
         twins = derive_outdated(self.scans, ["twins"], blocks).get("twins") or self.scans.scan("twins", blocks)
         rows = self.scans.execute(
             f"SELECT run_id::VARCHAR, count(*), count(full_start_ns) FROM ({twins}) GROUP BY run_id"

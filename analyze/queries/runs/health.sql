@@ -283,11 +283,13 @@ block_steps AS (
 block_times AS (
     SELECT
         g.run_id, g.rank, g.step_ns, f.step_ns AS full_ns,
-        coalesce(g.undisturbed_step_ns, f.undisturbed_step_ns) AS undisturbed_ns
+        coalesce(g.undisturbed_step_ns, f.undisturbed_step_ns) AS undisturbed_ns,
+        max(g.step_ns) OVER of_run > 1.2 * max(f.step_ns) OVER of_run AS slow
     FROM block_steps g
     LEFT JOIN (SELECT * FROM block_steps WHERE profiler = 'torch') f
         ON f.workload_id = g.workload_id AND f.rank = g.rank
     WHERE g.profiler = 'gpu'
+    WINDOW of_run AS (PARTITION BY g.run_id)
 ),
 -- Who held memory when it ran out: the layers, where the snapshot names modules, else the line of the program.
 held_when_full AS (
@@ -477,15 +479,21 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 4.9, 'step time of the blocks', coalesce(step_ns / undisturbed_ns, step_ns / full_ns),
-        CASE WHEN step_ns > 1.05 * undisturbed_ns THEN 'note' WHEN undisturbed_ns IS NULL THEN 'unknown' ELSE 'ok' END,
+        CASE
+            WHEN slow THEN 'warning' WHEN step_ns > 1.05 * undisturbed_ns THEN 'note'
+            WHEN undisturbed_ns IS NULL THEN 'unknown' ELSE 'ok'
+        END,
         concat_ws(
             ', ', printf('GPU only %.3f ms', step_ns / 1e6), printf('full %.3f ms', full_ns / 1e6),
             coalesce(printf(
                 'undisturbed %.3f ms: %.2f x', undisturbed_ns / 1e6, step_ns / undisturbed_ns
             ) || coalesce(printf(' and %.2f x', full_ns / undisturbed_ns), ''), 'undisturbed not timed')
         ),
-        CASE WHEN step_ns > 1.05 * undisturbed_ns
-            THEN 'idle time and waits are longer than in the program by up to the difference' END
+        CASE
+            WHEN slow THEN 'the full block answers questions about time'
+            WHEN step_ns > 1.05 * undisturbed_ns
+                THEN 'idle time and waits are longer than in the program by up to the difference'
+        END
     FROM ranks JOIN block_times USING (run_id, rank)
     UNION ALL
     SELECT
