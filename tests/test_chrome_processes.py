@@ -59,7 +59,8 @@ def test_labels_without_distinct_numbers(tmp_path: Path) -> None:
         {"rank": 0, "name": "aten::mm2"}, {"rank": 1, "name": "aten::mm3"},
         {"rank": 2, "name": "aten::mm0"}, {"rank": 3, "name": "aten::mm1"},
     ]  # fmt: skip
-    assert "its 4 processes are numbered in the order of their labels" in warnings(path)
+    assert "the ranks of its 4 processes are guessed from the order of their labels" in warnings(path)
+    assert [r["verdict"] for r in ask(path, "health") if r["fact"] == "ranks"] == ["note"]
 
 
 def test_rank_argument_of_events_is_the_rank(tmp_path: Path) -> None:

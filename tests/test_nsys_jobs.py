@@ -106,6 +106,8 @@ def test_one_report_a_node(tmp_path: Path, command: str, environment: dict[str, 
     assert (run["ranks"], run["world_size"]) == (4, 4)
     guessed = "which process has which rank is guessed from the order of the process ids (700, 701)"
     assert run["warnings"].splitlines() == [f"node{n}.sqlite: {guessed}" for n in (0, 1)]
+    [ranks] = [r for r in ask(tmp_path, "health") if r["fact"] == "ranks"]
+    assert (ranks["verdict"], ranks["value"]) == ("note", "4 of 4") and ranks["impact"] in guessed
     late = sql(
         tmp_path,
         "SELECT rank, count(*) AS calls, sum(last_ns - start_ns)::BIGINT AS wait_ns FROM (SELECT *, max(start_ns)"

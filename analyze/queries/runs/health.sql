@@ -333,11 +333,17 @@ of_runs AS (
     FROM runs
     UNION ALL
     SELECT
-        run_group, run_id, 2, 'ranks', CASE WHEN ranks <> world_size THEN 'warning' ELSE 'ok' END,
+        run_group, run_id, 2, 'ranks',
+        CASE
+            WHEN ranks <> world_size THEN 'warning'
+            WHEN contains(warnings, 'guessed') THEN 'note'
+            ELSE 'ok'
+        END,
         concat(ranks, ' of ', coalesce(world_size, ranks)),
         CASE
             WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting'
             WHEN ranks > world_size THEN 'some are not ranks of the job, but other processes or another attempt'
+            WHEN contains(warnings, 'guessed') THEN 'which process has which rank is guessed'
         END
     FROM runs
     WHERE ranks IS NOT NULL

@@ -195,9 +195,7 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     if not tally.events and not tally.unread and not said.graphs:
         problems.append("it has no events")
     if processes and processes.guessed:
-        problems.append(
-            f"its {len(processes.ranks)} processes are numbered in the order of their labels, which have no ranks"
-        )
+        problems.append(f"the ranks of its {len(processes.ranks)} processes are guessed from the order of their labels")
     if problems:
         report.warnings.append(f"{trace.path.name}: {'; '.join(problems)}; {tally.events} events kept")
 
