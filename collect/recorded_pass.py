@@ -58,8 +58,8 @@ class RecordedPasses:
         self.own.done.note = assigned.note
         return assigned
 
-    def write_separate(self, report: AttachedReport, number: int) -> RunFolder:
-        """Write the run of an independent process. Raises CollectError and OSError."""
+    def write_separate(self, report: AttachedReport, number: int, samples: Path) -> RunFolder:
+        """Write the run of an independent process, with the samples since it began. Raises CollectError and OSError."""
         other = self.folder.beside(number)
         _merge_facts(other.manifest, report.facts)
         written = []
@@ -69,6 +69,7 @@ class RecordedPasses:
             target = other.path / one.profiler.name
             make_private(target)
             move_files(report, kind, one.path, target)
+            write_rank_samples(samples, [report], target, int(report.began_s * 1e9))
             done = msgspec.structs.replace(one.done, status="done", reason=None)
             _describe_ranks(other.manifest, done, kind, [report])
             RecordedPass(one.profiler, done, target).finish(other.path)

@@ -277,7 +277,7 @@ def _execute(passes: RecordedPasses, options: RunOptions, scratch: Path, console
         if done.note:
             say(console, f"note: {profiler.name}: {done.note}")
         for number, report in enumerate(assigned.separate, start=2):
-            other = passes.write_separate(report, number)
+            other = passes.write_separate(report, number, scratch / SAMPLES_NAME)
             say(console, f"note: {profiler.name}: {report.script} was recorded as a run of its own: {other.path}")
     passes.describe(reports, scratch / SAMPLES_NAME)
     ranks = 1 if is_program else options.world_size

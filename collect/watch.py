@@ -229,7 +229,7 @@ class _Recordings:
         passes = RecordedPasses(self._profiler, folder)
         assigned = passes.assign_ranks(reports)
         for number, report in enumerate(assigned.separate, start=2):
-            passes.write_separate(report, number)
+            passes.write_separate(report, number, self._scratch / SAMPLES_NAME)
         passes.describe(assigned.reports, self._scratch / SAMPLES_NAME, recording.since_ns)
         passes.own.done.status = "done"
         passes.finish()

@@ -134,6 +134,9 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, t
         assert manifest.status == "done" and [(r.rank, r.counted_steps) for r in manifest.passes[0].ranks] == [(0, 2)]
         assert names(read_trace(path / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::linear") == 2
     assert f"note: torch: program.py was recorded as a run of its own: {runs[1]}" in ran.stderr
+    # Each has the samples of the machine, the second those since it began.
+    first, second = (read_csv(path / "torch/rank-0.host_samples.csv")[0]["start_ns"] for path in runs)
+    assert int(first) < int(second)
     # The second, which took one step, is no failure.
     assert "not recorded: 1 other process: the program ended before" in (manifests[0].passes[0].note or "")
 
