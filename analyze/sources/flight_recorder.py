@@ -16,7 +16,8 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_pickle import read_plain_pickle, text, whole
+from analyze.sources.plain_pickle import read_plain_pickle
+from analyze.sources.plain_values import text, whole
 from analyze.sources.rank_hint import RankHint
 from schemas.option_declaration import LARGEST_INT32
 

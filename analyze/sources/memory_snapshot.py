@@ -9,7 +9,8 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_pickle import read_plain_pickle, text, whole
+from analyze.sources.plain_pickle import read_plain_pickle
+from analyze.sources.plain_values import text, whole
 from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
 
 SOURCES = (

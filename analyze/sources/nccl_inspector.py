@@ -16,7 +16,7 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_pickle import text, whole
+from analyze.sources.plain_values import text, whole
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.text_lines import LostRows, numbered_lines
 from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
-from schemas.option_declaration import LARGEST_INT64
 
 _LONGEST_REASON = 200
 """Characters of an error of the unpickler, which may repeat what is in the file."""
@@ -39,13 +38,3 @@ def read_plain_pickle(path: Path, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise InputError(f"{path}: not a {what}: it holds no dict")
     return found
-
-
-def whole(value: object, largest: int = LARGEST_INT64) -> int | None:
-    """Return a number of the file; None for another value, and for one out of range."""
-    return value if type(value) is int and 0 <= value <= largest else None
-
-
-def text(value: object) -> str | None:
-    """Return a text of the file; None for another value."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

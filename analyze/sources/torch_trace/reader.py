@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze.sources.interface import FileReport, Mapper, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_pickle import text, whole
+from analyze.sources.plain_values import text, whole
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.torch_trace.log import Record, records
 from analyze.sources.torch_trace.output_code import SourceLine, graph_of, kernels_of, lines_of_nodes
