@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -176,12 +178,26 @@ def test_other_programs_are_refused_by_name(tmp_path: Path, content: Any, produc
         ("1_results.pftrace", "rocpd or json"),
         ("42_kernel_trace.csv", "rocprofv3; record with --output-format rocpd or json"),
         ("p.hatchet", "data="),
+        ("kernel_details.csv", "trace_view.json"),
     ],
 )
 def test_files_that_are_not_read_name_what_is(tmp_path: Path, name: str, instead: str) -> None:
     (tmp_path / name).write_bytes(b"\x0a\x0f")
     with pytest.raises(analyze.InputError, match=re.escape(instead)):
         analyze.open(tmp_path / name)
+
+
+def test_a_database_of_ascend_names_what_is_read(tmp_path: Path) -> None:
+    """It is SQLite, as are exports of Nsight Systems. In a folder, the trace next to it is read."""
+    database = tmp_path / "ascend_pytorch_profiler_0.db"
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE TASK (startNs, endNs)")
+    with pytest.raises(analyze.InputError, match=r"read the trace_view\.json or msprof"):
+        analyze.open(database)
+    events = [named(5, "Ascend Hardware"), thread(5, 2, "Stream 2"), row(5, "MatMulV2", args={"Task Type": "AI_CORE"})]
+    write_trace(tmp_path / "trace_view.json", events)
+    with analyze.open(tmp_path) as traces:
+        assert list(traces.warnings) == ["trace_view.json: written by torch_npu (Ascend); 3 events kept"]
 
 
 def test_a_torch_trace_with_functions_of_viztracer_is_read(tmp_path: Path) -> None:

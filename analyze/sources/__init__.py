@@ -16,6 +16,7 @@ from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
 from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, inline_map
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.remote import RawPath, fetched
+from analyze.sources.unread import what_instead
 from schemas.option_declaration import LARGEST_INT32
 
 SOURCES: tuple[Source, ...] = tuple(
@@ -34,6 +35,8 @@ _SQLITE = b"SQLite format 3\0"
 def detect(path: RawPath) -> Source | None:
     """Return the format of a bare file by name and beginning, or None; the first that fits. Raises InputError."""
     if _is_database(path):
+        if what_instead(path.name):
+            return None
         return BY_KIND["rocpd" if b"rocpd_" in head(path, _HEAD_BYTES) else "nsys_sqlite"]
     for source in _MOST_SPECIAL_FIRST:
         if source.name is None or not source.name.match(plain_name(path)) or (source.folder and is_gzip(path)):

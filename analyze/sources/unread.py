@@ -19,6 +19,12 @@ _INSTEAD = (
         ),
         "a table of rocprofv3; record with --output-format rocpd or json, which have calls and kernels together",
     ),
+    (
+        re.compile(
+            r"(ascend_pytorch_profiler(_\d+)?|msprof_\d+)\.db|kernel_details\.csv|op_summary_\d+\.csv", re.IGNORECASE
+        ),
+        "a table of Ascend's profilers; read the trace_view.json or msprof_*.json next to it",
+    ),
     (re.compile(r".*\.hatchet", re.IGNORECASE), 'sums of Triton Proton; proton.start(..., data="trace") has kernels'),
     (re.compile(r".*\.nvvp", re.IGNORECASE), "a recording of nvprof for the Visual Profiler; record with --csv"),
 )
