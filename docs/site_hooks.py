@@ -9,11 +9,17 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shlex
+import subprocess
+import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -34,13 +40,15 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for path, text in made.items():
         files.append(File.generated(config, path, content=text()))
-    for path, svg in figures().items():
-        files.append(File.generated(config, path, content=svg))
+    for path, content in {**figures(), **gallery()}.items():
+        files.append(File.generated(config, path, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links out of docs/: samples and studies have a page here, other files of the repository are named only."""
+    if page.file.src_uri == "gallery.md":
+        markdown = _COMMANDS.sub(r"[![\1](gallery/\2.svg)](gallery/\2.html)\n\n\g<0>", markdown)
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")
     markdown = markdown.replace("](../README.md", f"]({up}index.md")
@@ -85,6 +93,23 @@ def notebook() -> str:
             else:
                 text += [f"```text\n{output['text/plain'].rstrip()}\n```", ""]
     return "\n".join([*text, "The same as a file for Jupyter: `docs/notebook.ipynb`.", ""])
+
+
+_COMMANDS = re.compile(r"```sh\nanalyze plot (\S+) .* -o (\S+)\.svg\nanalyze report .* -o \2\.html\n```")
+"""The commands of a section of the gallery."""
+
+
+@cache
+def gallery() -> dict[str, bytes]:
+    """What the commands of the gallery write: figures and reports of sample traces."""
+    commands = re.findall(r"^analyze (.*) -o (\S+)$", (ROOT / "docs/gallery.md").read_text(encoding="utf-8"), re.M)
+    with TemporaryDirectory() as folder:
+        for arguments, name in commands:
+            program = [sys.executable, "-m", "analyze", *shlex.split(arguments), "-o", str(Path(folder, name))]
+            done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True)
+            if done.returncode:
+                raise PluginError(f"docs/gallery.md: analyze {arguments}: {done.stderr}")
+        return {f"gallery/{file.name}": file.read_bytes() for file in sorted(Path(folder).iterdir())}
 
 
 def examples() -> str:

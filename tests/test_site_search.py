@@ -30,6 +30,9 @@ QUESTIONS = {
 FIRST = 3
 """Results that a visitor sees without scrolling."""
 
+pytestmark = pytest.mark.timeout(900)
+"""The site writes the reports of its gallery first."""
+
 
 class _Quiet(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
