@@ -9,12 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from collect.option_checks import all_options, applies_to_programs, flag, make_options
-from schemas.checks import Format, print_checks
 
 app = typer.Typer(
     name="collect",
@@ -233,13 +232,14 @@ def sweep(
 @app.command()
 def doctor(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to check for free space.")] = Path("runs"),
-    format: Annotated[Format, typer.Option(help="table or json.")] = "table",
+    format: Annotated[Literal["table", "json"], typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Check what this node can record, and how to fix what it cannot.
 
     Exit code: 0 if training can run, 1 if not.
     """
     from collect.doctor import run_checks
+    from schemas.checks import print_checks
 
     raise typer.Exit(print_checks(run_checks(output), format))
 
