@@ -141,6 +141,29 @@ def test_a_replay_without_a_range_is_that_of_the_only_graph_with_its_kernels(tmp
     assert by_op(path) == [("aten::a", 1, 3_000), ("aten::b", 1, 5_000)]
 
 
+@pytest.mark.parametrize(
+    ("replayed", "graphs"),
+    [
+        # As piecewise graphs of vLLM: the first and last part differ, the layers between are alike.
+        ("abbbc abbbc", [1, 2, 3, 4, 5] * 2),
+        # A layer is missing, one is twice there, or the last part is: which one is not known.
+        ("abbc abbbbc abbb", [1, None, None, 5, 1, None, None, None, None, 5, 1, None, None, None]),
+        ("bbb", [None] * 3),
+    ],
+)
+def test_parts_of_a_model_are_replayed_in_the_order_of_their_captures(
+    tmp_path: Path, replayed: str, graphs: list[int | None]
+) -> None:
+    events: list[dict[str, Any]] = []
+    for at, name in enumerate(replayed.replace(" ", "")):
+        ts = 200_000 + 100 * at
+        events += replay(ts, at + 5, None, kernel(name, ts + 10, 3))
+    path = write_pair(tmp_path, [[("kernel", name)] for name in "abbbc"], events)
+    rows = sql(path, "SELECT graph, capture_start_ns FROM gpu_work ORDER BY start_ns")
+    assert [r["graph"] for r in rows] == graphs
+    assert [r["capture_start_ns"] for r in rows] == [n and n * 10_000_000 + 60_000 for n in graphs]
+
+
 def test_kernels_without_names_in_the_capture_have_no_operator(tmp_path: Path) -> None:
     path = write_pair(tmp_path, [[A]], replay(200_000, 5, 1, kernel("a", 200_050, 5)), hidden=[1])
     assert by_op(path) == [("(no operator)", 1, 5_000)]

@@ -386,7 +386,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=8,
+        version=9,
         reads=READS,
         compute=gpu_work,
     ),

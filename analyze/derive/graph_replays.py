@@ -182,18 +182,37 @@ def replayed(
     hint = _numbers(ranges, call_tid, call_start, rows)
     rows = rows[np.lexsort((start[rows], correlation_id[rows]))]
     bounds = np.append(np.flatnonzero(firsts(correlation_id[rows])), len(rows))
-    for begin, end in pairwise(bounds):
-        own = rows[begin:end]
-        numbered = [g for g in graphs if g.number == hint[own[0]]]
-        order = np.argsort(label[own], kind="stable")
-        alike = [g for g in numbered or graphs if np.array_equal(np.sort(g.label), label[own][order])]
-        if len(alike) != 1:
-            continue
-        [graph] = alike
-        places = np.argsort(graph.label, kind="stable")
-        found.graph[own] = graph.number
-        found.tid[own[order]], found.start[own[order]] = graph.tid[places], graph.start[places]
+    replays = [rows[begin:end] for begin, end in pairwise(bounds)]
+    replays.sort(key=lambda own: (call_tid[own[0]], call_start[own[0]]))
+    replays = [own[np.argsort(label[own], kind="stable")] for own in replays]
+    known = [np.sort(g.label) for g in graphs]
+    alike = []
+    for own in replays:
+        numbered = [at for at, g in enumerate(graphs) if g.number == hint[own[0]]]
+        alike.append([at for at in numbered or range(len(graphs)) if np.array_equal(known[at], label[own])])
+    for own, at in zip(replays, _in_sequence([int(call_tid[own[0]]) for own in replays], alike), strict=True):
+        if at is not None:
+            graph = graphs[at]
+            places = np.argsort(graph.label, kind="stable")
+            found.graph[own] = graph.number
+            found.tid[own], found.start[own] = graph.tid[places], graph.start[places]
     return found
+
+
+def _in_sequence(tid: list[int], alike: list[list[int]]) -> list[int | None]:
+    """Return the graph of each replay, in the order of their launch calls, from the graphs with the same work.
+
+    The parts of a model (piecewise graphs of vLLM) may have the same work. They are replayed in the order of their
+    captures: replays between two of known graphs have the graphs between these, if they are as many and alike.
+    """
+    chosen = [own[0] if len(own) == 1 else None for own in alike]
+    known = [at for at, graph in enumerate(chosen) if graph is not None]
+    for first, last in pairwise(known):
+        between = range(first + 1, last)
+        shift = (chosen[first] or 0) - first
+        if tid[first] == tid[last] and chosen[last] == last + shift and all(at + shift in alike[at] for at in between):
+            chosen[first + 1 : last] = [at + shift for at in between]
+    return chosen
 
 
 def _label(kind: str, name: str | None) -> str | None:
