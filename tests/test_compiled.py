@@ -129,20 +129,21 @@ def test_bytes_and_flops_of_triton_kernels(tmp_path: Path) -> None:
         triton(400, 5, "triton_tem_fused_bmm_4", [[4, 10, 20], [4, 20, 30], [4, 10, 30]], half[:3], 1, 1, 1),
         # The first two arguments are no matrices that fit.
         triton(500, 6, "triton_tem_fused__to_copy_mm_5", [[10, 30], [10, 20], [20, 30]], half[:3], 1, 1, 1),
-        # No product, and its outputs may be anywhere.
+        # Queries and keys have no heads.
         triton(600, 7, "triton_tem_fused_flex_attention_6", [[4, 10, 20], [4, 10, 20]], half[:2], 1, 1, 1),
     ]
     path = write_trace(tmp_path / "t.json", [e for k in kernels for e in k])
     rows = {r["name"].rpartition("_")[2]: (r["flops"], r["bytes"]) for r in ask(path, "op-roofline")}
     assert rows == {
         "0": (None, 6000), "1": (None, 2580), "2": (None, None), "3": (12_000, 2260), "4": (48_000, 8800),
-        "5": (None, 2 * (300 + 200 + 600)),
+        "5": (None, 2 * (300 + 200 + 600)), "6": (None, None),
     }  # fmt: skip
     counted = {r["name"]: (r["op"], r["flops"], r["unknown_calls"]) for r in ask(path, "flops-by-op")}
     assert counted == {
         "triton_tem_fused_addmm_relu_3": ("template_matmul", 12_000, 0),
         "triton_tem_fused_bmm_4": ("template_matmul", 48_000, 0),
         "triton_tem_fused__to_copy_mm_5": ("template_matmul", None, 1),
+        "triton_tem_fused_flex_attention_6": ("server_attention", None, 1),
     }
     [row] = ask(path, "mfu", params={"peak_tflops": 1})
-    assert (row["model_flops"], row["unknown_calls"]) == (60_000, 1)
+    assert (row["model_flops"], row["unknown_calls"]) == (60_000, 2)

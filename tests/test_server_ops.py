@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from traces import event, kernel, launch, write_trace
 
 from analyze.derive.server_ops import OPERATORS, work_of
 
+DATA = Path(__file__).parent / "data"
 BF16, FP8, INT = "c10::BFloat16", "c10::Float8_e4m3fn", "int"
 NONE: tuple[list[int], str, str] = ([], "", "")
 
@@ -202,6 +204,28 @@ def test_torch_flash_attention_counts_like_its_caller(tmp_path: Path) -> None:
     assert (row["name"], row["flops"]) == (name, 4 * 64 * 2 * 8 * 32 * 32 // 2)
     alone = write_trace(tmp_path / "alone.json", events[1:])
     assert [row["flops"] for row in ask(alone, "flops-by-op")] == [4 * 64 * 2 * 8 * 32 * 32 // 2]
+
+
+def test_products_and_attention_on_a_gpu() -> None:
+    """Shapes as torch 2.11 writes them on an H100: 64 x 512 by 512 x 256; requests of 20 and 40 tokens; flex_attention.
+
+    tests/data/server_products.json.gz has a call of each, 8 heads to 4 of keys, 256 tokens, twice.
+    """
+    product, pair = 2 * 64 * 512 * 256, 4 * 8 * 64
+    rows = [r for r in ask(DATA / "server_products.json.gz", "flops-by-op") if r["op"] != "template_matmul"]
+    found = sorted((re.sub(r"triton_tem_.*(flex).*", r"\1", r["name"]), r["flops"], r["at_most_calls"]) for r in rows)
+    assert found == [
+        # 60 queries to at most 40 keys, all or causal.
+        ("aten::_flash_attention_forward", pair * (60 * 40 + 60 * 40 - 60 * 60 // 4), 2),
+        ("aten::_grouped_mm", product, 0),
+        ("aten::_int_mm", product, 0),
+        ("aten::_scaled_grouped_mm", product, 0),
+        ("aten::_scaled_mm", 2 * product, 0),
+        ("aten::_weight_int4pack_mm", product, 0),
+        # With a mask of blocks; then without one, 256 queries and 1 query.
+        ("flex", 2 * pair * 256 * 256, 1),
+        ("flex", 2 * pair * 257 * 256, 0),
+    ]
 
 
 def test_queries(tmp_path: Path) -> None:

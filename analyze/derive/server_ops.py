@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -200,6 +201,26 @@ def _attention(
     return Work(2 * pairs * width, moved if known or not paged else None, call.types[0], at_most=not known)
 
 
+def _int4(call: Call) -> Work:
+    """A [M, K] by packed weights, whose scales and zeros are [groups, N, 2]."""
+    (rows, k), n = call.shape(0, 2), call.shape(3, 3)[1]
+    return Work(2 * rows * n * k, call.moved(0, 1, 3) + rows * n * _out_size(call, 0), call.types[0])
+
+
+def _flex(call: Call) -> Work:
+    """Arguments of Inductor's template of flex_attention: Q, K and V [batch, heads, .., d] (V is left out if it is K).
+
+    With a mask of blocks, there are indices of full blocks, too: which blocks are computed is not known.
+    """
+    q, k, third = call.shape(0, 4), call.shape(1, 4), call.shapes[2]
+    values = 2 if len(third) == 4 and third[:3] == k[:3] and call.types[2] == call.types[1] else 1
+    v = call.shape(values, 4)
+    masked = sum(kind == "int" and len(call.shapes[i]) == 4 for i, kind in enumerate(call.types)) > 1
+    rows = math.prod(q[:-1])
+    moved = call.moved(0, *{1, values}) + rows * v[-1] * call.size(0)
+    return Work(2 * rows * k[2] * (q[-1] + v[-1]), moved, call.types[0], at_most=masked)
+
+
 _NT = partial(_product, a=0, b=1, transposed=True)
 _VARLEN = partial(_attention, borders=3, longest=5)
 _FLASH_3 = partial(_attention, borders=7, longest=12, cache=(11, 14), causal=24)
@@ -207,6 +228,8 @@ _EXPERTS = partial(_experts, chosen=4)
 
 OPERATORS: dict[str, Callable[[Call], Work]] = {
     "aten::_int_mm": partial(_product, a=0, b=1),
+    "aten::_weight_int4pack_mm": _int4,
+    "aten::_weight_int8pack_mm": _NT,
     "aten::_flash_attention_forward": partial(_VARLEN, causal=8, cache=(13, 15)),
     "aten::_efficient_attention_forward": partial(_attention, borders=4, longest=6, cache=(12,), causal=9),
     "flash_attn::_flash_attn_forward": partial(_attention, borders=99, longest=99, causal=5),
@@ -260,11 +283,23 @@ IS_ATTENTION = frozenset(
 )
 
 
+_FLEX = re.compile(r"triton_tem_\w*flex_attention(?!_backward)")
+"""Inductor's Triton template: triton_tem_fused_flex_attention_0."""
+
+
+def formula_of(name: str) -> Callable[[Call], Work] | None:
+    """Return the formula of an operator or template, or None if there is none."""
+    return OPERATORS.get(name) or (_flex if _FLEX.match(name) else None)
+
+
 def work_of(name: str, dims: str | None, types: str | None, values: str | None) -> Work | None:
-    """Return what a call of one of OPERATORS needs, from its inputs as JSON; None if they do not tell."""
+    """Return what a call with a formula needs, from its inputs as JSON; None if they do not tell."""
+    formula = formula_of(name)
+    if formula is None:
+        return None
     try:
         shapes = [shape if isinstance(shape, list) else [] for shape in json.loads(dims or "")]
         call = Call(shapes, json.loads(types or "[]"), [str(value) for value in json.loads(values or "[]")])
-        return OPERATORS[name](call)
+        return formula(call)
     except (ValueError, TypeError, IndexError):
         return None

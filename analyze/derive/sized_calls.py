@@ -12,7 +12,7 @@ from analyze.derive.graph_replays import captures_added
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
-from analyze.derive.server_ops import IS_ATTENTION, OPERATORS, Work, work_of
+from analyze.derive.server_ops import IS_ATTENTION, OPERATORS, Work, formula_of, work_of
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
 from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
@@ -92,6 +92,8 @@ def _output_of(name: str) -> str | None:
         return _OUTPUTS.get(name)
     if _TEMPLATE.match(name):
         return "template_matmul"
+    if formula_of(name):
+        return "server_attention"
     return "arguments" if _ARGUMENTS.match(name) else None
 
 
@@ -168,7 +170,7 @@ def _server_work(calls: pa.Table, captured: Mask) -> dict[str, Sequence[int | st
     known: dict[tuple[str | None, ...], Work | None] = {}
     work: list[Work | None] = []
     for key, replayed in zip(zip(*(calls[c].to_pylist() for c in _SIGNATURE), strict=True), captured, strict=True):
-        if key[0] in OPERATORS and key not in known:
+        if key not in known and formula_of(key[0]):
             known[key] = work_of(*key)
         work.append(None if replayed and key[0] in IS_ATTENTION else known.get(key))
     return {
@@ -291,7 +293,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=5,
+        version=6,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
