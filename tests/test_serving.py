@@ -255,3 +255,40 @@ def test_lost_times_of_graphs_have_no_figures(tmp_path: Path) -> None:
 def test_without_a_gpu_nothing_is_idle(tmp_path: Path) -> None:
     [row] = ask(write_trace(tmp_path / "t.json", [event("user_annotation", "decode", 0, 10)]), "serving")
     assert (row["time_ns"], row["idle_ns"], row["idle_pct"]) == (10_000, None, None)
+
+
+def test_replays_and_eager_passes_are_steps_alike() -> None:
+    """A decode step of 32 sequences, recorded three times without and three times as a CUDA graph."""
+    for sample in ("decode-eager", "decode-graph"):
+        [row] = ask(SAMPLES / sample, "serving")
+        assert (row["steps"], row["tokens"]) == (3, 3 * 32)
+
+
+def test_generate_with_a_static_cache() -> None:
+    """Two calls of tests/data/generate_static.py: a prompt of 64 tokens, then 11 replays; 12 tokens for 4 requests.
+
+    In the first call, torch compiles the decode step again and runs it twice without a graph.
+    """
+    steps = ask(Path(__file__).parent / "data" / "generate-static", "serving", params={"per": "step"})
+    call = [("prefill", 4, 256), *[("decode", 4, 4)] * 11]
+    assert [(s["kind"], s["requests"], s["tokens"]) for s in steps] == call * 2
+    # Each replay has the same work.
+    assert {s["attention_ns"] // 1000 for s in steps[13:]} <= {24, 25, 26}
+
+
+def test_compiled_code_looks_up_once(tmp_path: Path) -> None:
+    """Inductor looks words up in each kernel that needs them; torch.compile also does while it traces."""
+    kernels = [
+        event(
+            "cpu_op", f"triton_per_fused_embedding_mean_{i}", ts, 1, **{"External id": ts},
+            **{"Input Dims": [[2, n], [1000, 64], [2, n, 64]], "Input type": ["long int", "float", "float"]},
+        )
+        for i, (ts, n) in enumerate([(11, 8), (13, 8), (31, 1), (33, 1)])
+    ]  # fmt: skip
+    calls = [event("user_annotation", "## Call CompiledFxGraph f123 ##", ts, 8) for ts in (10, 30)]
+    tracing = [event("cpu_op", "_compile.compile_inner (dynamo_timed)", 0, 5), lookup(2, 2, 8)]
+    path = write_trace(
+        tmp_path / "t.json", [*kernels, *calls, *tracing, *launched(14, 1, 20, 4), *launched(34, 2, 36, 4)]
+    )
+    rows = ask(path, "serving", params={"per": "step"})
+    assert [(r["kind"], r["requests"], r["tokens"]) for r in rows] == [("prefill", 2, 16), ("decode", 2, 2)]

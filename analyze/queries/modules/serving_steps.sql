@@ -131,7 +131,8 @@ FROM _all;
 
 -- @table serving_steps  a row is a step of inference of a rank.
 -- A range with a name in step_names; without such ranges, a pass over the model: from a lookup in the first embedding
--- table to the next one, but not while a CUDA graph is captured. Recordings with a backward pass have no such passes.
+-- table to the next one, also in compiled code; in a CUDA graph when it is replayed, not when captured. Recordings with
+-- a backward pass have no such passes.
 -- @columns run_group, run_id, rank, tid, start_ns
 -- @column end_ns ns               End of the range, or start of the next pass; the last pass has no end (2^63 - 1).
 -- @column range_end_ns ns         End of the range; for a pass its start.
@@ -146,15 +147,68 @@ FROM _all;
 -- @column decode_context count    As in step_names.
 -- @column pairs count             As in step_names.
 CREATE TABLE serving_steps AS
-WITH _lookups AS (
+WITH _inputs AS (
     SELECT
-        run_group, run_id, rank, tid, start_ns, list_product(shape(input_dims, 1))::BIGINT AS tokens,
-        shape(input_dims, 1) AS batch, CASE WHEN len(batch) > 1 THEN tokens // batch[-1] END AS requests
-    FROM cpu_ops
-    WHERE name = 'aten::embedding' AND input_dims IS NOT NULL
-    QUALIFY shape(input_dims, 0) = first_value(shape(input_dims, 0)) OVER (
-        PARTITION BY run_id, rank ORDER BY start_ns, tid
+        run_group, run_id, rank, tid, start_ns, name = 'aten::embedding' AS eager,
+        list_transform(TRY_CAST(input_dims AS JSON[]), lambda x : TRY_CAST(x AS BIGINT[])) AS shapes,
+        CASE WHEN name = 'aten::embedding' THEN shapes[2]
+            ELSE shapes[list_position(TRY_CAST(input_types AS VARCHAR[]), 'long int')] END AS batch
+    FROM (SELECT * FROM cpu_ops UNION ALL SELECT * FROM captured_ops)
+    -- Inductor's kernels have the names of the operators in them.
+    WHERE (name = 'aten::embedding' OR starts_with(name, 'triton_') AND contains(name, '_embedding'))
+        AND input_dims IS NOT NULL
+),
+-- The first table is the one of tokens; others are of positions.
+_of_tokens AS (
+    SELECT i.*, g.graph
+    FROM _inputs i
+    LEFT JOIN (
+        SELECT run_id, rank, shapes[1] AS words
+        FROM _inputs
+        WHERE eager
+        QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY start_ns, tid) = 1
+    ) USING (run_id, rank)
+    LEFT JOIN (SELECT DISTINCT run_id, rank, graph, begin_ns, end_ns FROM graph_launches) g
+        ON g.run_id = i.run_id AND g.rank = i.rank AND i.start_ns BETWEEN g.begin_ns AND g.end_ns
+    -- torch.compile looks up while it traces the code, too.
+    LEFT JOIN (
+        SELECT run_id, rank, tid, start_ns, start_ns + dur_ns AS end_ns
+        FROM cpu_ops
+        WHERE starts_with(name, '_compile.compile_inner')
+    ) t ON t.run_id = i.run_id AND t.rank = i.rank AND t.tid = i.tid AND i.start_ns BETWEEN t.start_ns AND t.end_ns
+    WHERE t.tid IS NULL
+        AND CASE WHEN eager THEN shapes[1] = words ELSE words IS NULL OR list_contains(shapes, words) END
+),
+-- A call of compiled code looks up once, however many of its kernels do; a replay of a CUDA graph when it is launched.
+_places AS (
+    SELECT l.run_group, l.run_id, l.rank, l.tid, l.start_ns, l.batch
+    FROM _of_tokens l
+    ASOF LEFT JOIN (
+        SELECT run_id, rank, tid, start_ns FROM ranges WHERE starts_with(name, '## Call CompiledFxGraph')
+    ) c ON c.run_id = l.run_id AND c.rank = l.rank AND c.tid = l.tid AND l.start_ns >= c.start_ns
+    WHERE graph IS NULL
+    QUALIFY eager OR row_number() OVER (
+        PARTITION BY l.run_id, l.rank, l.tid, c.start_ns, eager ORDER BY l.start_ns
+    ) = 1
+    UNION ALL
+    SELECT run_group, run_id, rank, call_tid, call_start_ns, batch
+    FROM (
+        SELECT DISTINCT run_group, run_id, rank, graph, call_tid, call_start_ns
+        FROM gpu_work
+        WHERE graph IS NOT NULL AND call_start_ns IS NOT NULL
     )
+    JOIN (
+        SELECT run_id, rank, graph, arg_min(batch, start_ns) AS batch
+        FROM _of_tokens
+        WHERE graph IS NOT NULL
+        GROUP BY ALL
+    ) USING (run_id, rank, graph)
+),
+_lookups AS (
+    SELECT
+        * EXCLUDE (batch), list_product(batch)::BIGINT AS tokens, batch,
+        CASE WHEN len(batch) > 1 THEN tokens // batch[-1] END AS requests
+    FROM _places
 ),
 _named AS (
     SELECT r.run_group, r.run_id, r.rank, r.tid, r.start_ns, r.start_ns + r.dur_ns AS end_ns, n.*
@@ -204,10 +258,11 @@ _passes AS (
     FROM _lookups l
     ANTI JOIN _named USING (run_id, rank)
     ANTI JOIN (
-        SELECT run_id, rank FROM cpu_ops WHERE starts_with(name, 'autograd::engine') GROUP BY ALL
+        SELECT run_id, rank
+        FROM (SELECT * FROM cpu_ops UNION ALL SELECT * FROM captured_ops)
+        WHERE starts_with(name, 'autograd::engine')
+        GROUP BY ALL
     ) USING (run_id, rank)
-    ANTI JOIN (SELECT DISTINCT run_id, rank, tid, begin_ns, end_ns FROM graph_launches) g
-        ON g.run_id = l.run_id AND g.rank = l.rank AND l.start_ns BETWEEN g.begin_ns AND g.end_ns
 ),
 -- Of a step of prompts only, or of one that only generates, all is known.
 _steps AS (
