@@ -506,7 +506,7 @@ def test_findings_name_the_line_of_the_program() -> None:
 def test_findings_are_ranked_and_small_ones_hidden(tmp_path: Path) -> None:
     table = analyze.open(SAMPLES).where("profiler = 'torch'").advise().dicts()
     # The recordings of torch.profiler in sample_traces/README.md.
-    assert len({r["run_id"] for r in table}) == 25
+    assert len({r["run_id"] for r in table}) == 26
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
             rows = [r for r in table if r["run_id"] == run_id and (r["overlaps"] is not None) == overlaps]

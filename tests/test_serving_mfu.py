@@ -97,3 +97,27 @@ def test_sample_by_shapes() -> None:
     # Weights of float32 are all but 1 % of what decode moves, with keys and values.
     moved = 11 * 4 * weights + 2 * 2 * 4 * 512 * sum(128 + i for i in range(1, 12))
     assert rows["decode"]["bytes"] == pytest.approx(moved, rel=0.01)
+
+
+def test_sample_of_a_server_with_graphs_by_hand() -> None:
+    """examples/serving/loop.py: 2 layers of width 1024, 1000 words, bf16; batches are padded to 1, 2 or 4 requests."""
+    layers, width, words = 2, 1024, 1000
+    weights = layers * (3 + 1 + 8) * width**2 + width * words
+    flops, moved = {"prefill": 0, "decode": 0}, {"prefill": 0, "decode": 0}
+    for step in ask(SAMPLES / "serving", "serving", params={"per": "step"}):
+        kind, tokens, context = step["kind"], step["tokens"], round(step["requests"] * step["context_tokens"])
+        rows = tokens if kind == "prefill" else next(size for size in (1, 2, 4) if size >= tokens)
+        # Of a prompt, only the last token has a word chosen. It attends to itself and the tokens before it.
+        chosen, pairs = (1, tokens * (tokens + 1) // 2) if kind == "prefill" else (rows, context)
+        flops[kind] += 2 * rows * (weights - width * words) + 2 * chosen * width * words
+        flops[kind] += layers * 4 * width * pairs
+        # Weights; keys and values of the contexts; inputs and results of four products, and of attention, a layer.
+        moved[kind] += 2 * (weights + layers * 2 * width * context + chosen * (width + words))
+        moved[kind] += 2 * layers * (rows * (4 + 2 + 5 + 5) + tokens * 2) * width
+    found = {row["kind"]: row for row in ask(SAMPLES / "serving", "serving-mfu")}
+    for kind, row in found.items():
+        assert (row["flops"], row["note"]) == (flops[kind], None)
+        assert row["bytes"] == pytest.approx(moved[kind], rel=0.01)
+        # An H100 SXM: dense bf16 and HBM3, as published.
+        assert row["mfu_pct"] == pytest.approx(100 * flops[kind] / 989.5e12 / (row["time_ns"] / 1e9), rel=0.01)
+        assert row["mbu_pct"] == pytest.approx(100 * moved[kind] / 3350e9 / (row["time_ns"] / 1e9), rel=0.01)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask
+from support import SAMPLES, ask
 from traces import event, launched, write_trace
 
 STEADY = [event("user_annotation", f"step[DECODE bs={n}]", 12 * i, 10) for i, n in enumerate([1, 4, 4, 4, 4, 4, 4, 2])]
@@ -79,3 +80,12 @@ def test_accepted_drafts_come_at_once(tmp_path: Path) -> None:
     [row] = ask(path, "throughput", params={"window": "all"})
     assert (row["accepted"], row["generated_tokens"]) == (2, None)
     assert row["note"] == "names of steps do not tell how many tokens they generate"
+
+
+def test_throughput_of_the_sample_is_that_of_the_loops_own_clock() -> None:
+    """The server of examples/serving wrote clock.json: its own count of tokens, and the seconds of its loop."""
+    own = json.loads((SAMPLES / "serving" / "clock.json").read_text("utf-8"))
+    [row] = ask(SAMPLES / "serving", "throughput", params={"window": "all"})
+    assert (row["prompt_tokens"], row["generated_tokens"]) == (own["prompt"], own["generated"])
+    assert row["generated_per_s"] == pytest.approx(own["generated"] / own["seconds"], rel=0.01)
+    assert row["prompt_per_s"] == pytest.approx(own["prompt"] / own["seconds"], rel=0.01)
