@@ -171,11 +171,12 @@ def _attaching() -> Check:
         values = {"program": program, "output": output, "echo": False, "warmup": 2, "steps": steps}
         said = io.StringIO()
         result = run(make_options(values), ["collect", "doctor"], Console(file=said, width=1000), signals)
-        done = read_manifest(result.folder).passes[0] if result.folder else None
+        passes = read_manifest(result.folder).passes if result.folder else []
     missing = re.findall(r"torch: (torch \S+ has no .*)", said.getvalue())
     fix = "; ".join([*missing, "record with --profiler nsys, or report it"])
-    if done is None or result.reason:
+    if result.reason or not passes:
         return Check(name=name, status="warn", found=f"a training of 10 steps: {result.reason}", fix=fix)
+    done = passes[0]
     blocks = [r.rank for r in done.ranks if r.aligned and r.undisturbed_step_ns and r.recorded_step_ns]
     expected, found = (steps, [0, 1], [0, 1]), (done.counted_steps, [r.rank for r in done.ranks], blocks)
     if found != expected:

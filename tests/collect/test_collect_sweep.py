@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from collect_support import ROOT, descendants, interrupt, refused, start, wait_for
 
+from collect import doctor
+from collect.run_command import Signals
 from collect.sweep.plan import read_plan
 from schemas.errors import InputError
 from schemas.manifest import read_manifest
@@ -148,6 +150,18 @@ def test_doctor_on_this_machine() -> None:
     assert (checks["attaching"]["status"], checks["attaching"]["found"]) == ("ok", "3 of 10 steps on 2 ranks")
     # Whatever is not ok names its fix.
     assert all(c["fix"] for c in checks.values() if c["status"] != "ok")
+
+
+def test_interrupted_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupted(Signals):
+        def __enter__(self) -> Signals:
+            entered = super().__enter__()
+            signal.raise_signal(signal.SIGINT)
+            return entered
+
+    monkeypatch.setattr("collect.run_command.Signals", Interrupted)
+    check = doctor._attaching()
+    assert (check.status, check.found) == ("warn", "a training of 10 steps: interrupted")
 
 
 def test_grids_and_cell_selection(tmp_path: Path) -> None:
