@@ -25,10 +25,12 @@ def comment(
     margin: float,
     failures: Sequence[str],
     unsure: Sequence[str],
+    machine: Sequence[str],
     notes: Sequence[str],
 ) -> str:
     """Return the text: what failed, the measures with their intervals, the parts of the step, and notes.
 
+    `machine`: differences of the GPUs that may be why times differ.
     `parts`: the rows of the level `step`, if there are any.
     """
     rows = measures.dicts()
@@ -37,6 +39,7 @@ def comment(
     lines += [_sentence(step), ""] if step else []
     lines += [f"- **failed**: {_escaped(text)}" for text in failures]
     lines += [f"- **cannot tell**: {_escaped(text)}" for text in unsure]
+    lines += [f"- **not blamed on the code**: {_escaped(text)}" for text in machine]
     lines += ["", _markdown(measures), ""]
     if figure := intervals(rows, margin):
         lines += [

@@ -122,6 +122,8 @@ def compare(
             if not any(of_runs.values())
         ]
     notes += found.differences
+    if found.confounders and judged:
+        notes.append("the GPUs differed, so no time is called slower or faster; --despite judges it anyway")
     if not divided and (steps := [s.steps for s in sides]) and all(steps) and steps[0] != steps[1]:
         notes.append(f"steps differ: A holds {steps[0]}, B holds {steps[1]}")
     failures, unsure = _outcomes(conditions, sides, divided, naive, found)
@@ -157,7 +159,9 @@ def _comment(
         parts = _selected(_step_columns(sides.repeated), rows, _STEP_MAIN)
     except InputError:  # no recorded steps
         parts = None
-    return comment(measures, parts, margin=margin, failures=failures, unsure=unsure, notes=notes)
+    return comment(
+        measures, parts, margin=margin, failures=failures, unsure=unsure, machine=found.confounders, notes=notes
+    )
 
 
 def _selected(columns: Sequence[ResultColumn], rows: Sequence[tuple[Any, ...]], names: Collection[str]) -> Result:

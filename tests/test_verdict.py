@@ -280,10 +280,14 @@ def test_conditions_hold_only_if_shown(runs: dict[str, analyze.Traces]) -> None:
     assert judged("one", "kernel:gemm > 2%", naive=True) == (["kernel:gemm > 2%"], [])
 
 
-def test_machine_is_not_blamed_on_the_code(runs: dict[str, analyze.Traces]) -> None:
+def test_machine_is_not_blamed_on_the_code(runs: dict[str, analyze.Traces], tmp_path: Path) -> None:
     result = analyze.compare(runs["before"], runs["capped"], fail_if="step_time > 2%")
     assert {r["verdict"] for r in result.answer.dicts() if r["measure"] == "step_time"} == {"cannot tell"}
     assert not result.failures and "clock of the SMs differs: A 1,980 MHz, B 1,400 MHz" in result.unsure[0]
+    target = tmp_path / "verdict.md"
+    analyze.compare(runs["before"], runs["capped"], comment=target)
+    said = "- **not blamed on the code**: the mean clock of the SMs differs: A 1,980 MHz, B 1,400 MHz\n"
+    assert target.read_text().startswith("### Performance: cannot tell\n") and said in target.read_text()
 
 
 def test_exit_codes(tmp_path: Path) -> None:
