@@ -1,4 +1,4 @@
-"""The search of the documentation site finds what a stranger asks, at first try: in the browser, as visitors use it."""
+"""The documentation site builds, and its search finds what a stranger asks, at first try: in the browser."""
 
 from __future__ import annotations
 
@@ -40,16 +40,22 @@ class _Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], list[str]]]:
-    """A function that types a text into the search of the site, and returns the pages that it finds."""
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the site. A broken link fails the build."""
     pytest.importorskip("mkdocs", reason="needs mkdocs (the dev extra has it)")
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright (the dev extra has it)")
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium")
     site = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(site)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
+    return site
+
+
+@pytest.fixture(scope="module")
+def search(site: Path) -> Iterator[Callable[[str], list[str]]]:
+    """A function that types a text into the search of the site, and returns the pages that it finds."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs Playwright (the dev extra has it)")
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(site)))
     Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -71,6 +77,10 @@ def search(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         browser.close()
     server.shutdown()
     server.server_close()
+
+
+def test_site_has_a_page_for_each_question(site: Path) -> None:
+    assert [page for page in QUESTIONS.values() if not (site / page / "index.html").is_file()] == []
 
 
 @pytest.mark.parametrize(("question", "page"), QUESTIONS.items())
