@@ -64,10 +64,10 @@ def test_a_module_declares_what_it_reads(module: Module) -> None:
     assert sorted(module.uses) == defining(names_in_module(DUCKDB, module.sql, module.name))
 
 
-def test_sql_of_exported_traces_reads_no_blocks() -> None:
-    counters = (counter.sql for counter in counter_tracks("device", "rank"))
-    for text in (critical_path_events.SQL.format(condition="true"), *counters):
-        assert not defining(names_in(DUCKDB, text, "own"))
+def test_sql_of_exported_traces_declares_what_it_reads() -> None:
+    assert not defining(names_in(DUCKDB, critical_path_events.SQL.format(condition="true"), "own"))
+    for counter in counter_tracks("device", "rank"):
+        assert defining(names_in(DUCKDB, counter.sql, "own")) == [*counter.uses]
 
 
 FITTING = {

@@ -1,6 +1,6 @@
 -- Steps of inference on the CPU: prefill and decode, with what their names tell. The module `serving_times` has their
 -- GPU work.
--- @use intervals, op_flops
+-- @use intervals
 
 -- @macro first_number(name, pattern)  the number in the first group of a pattern, at its first match in a name; NULL
 --   without one.

@@ -15,7 +15,7 @@ PATTERN = re.compile(rb'"DEVICE<[^"]*>"')
 
 _KERNEL = re.compile(r"(.+?)\[SIMD\w* \{([0-9; ]+)\} \{([0-9; ]+)\}\]")
 """Name, number of work groups, size of a work group."""
-_COPY = re.compile(r"\w{0,80}MemoryCopy\w{0,80}\(?([MDSH])2([MDSH])\)?(?:\[([0-9]{1,18}) bytes\])?")
+_MEMORY_COPY = re.compile(r"\w{0,80}MemoryCopy\w{0,80}\(?([MDSH])2([MDSH])\)?(?:\[([0-9]{1,18}) bytes\])?")
 _FILL = re.compile(r"\w*MemoryFill\w*(?:\(\w*\))?(?:\[([0-9]{1,18}) bytes\])?")
 
 
@@ -29,7 +29,7 @@ def translate(event: Event, place: Place) -> None:
             event.cat = "cuda_driver"
         return
     args.device = place.number or 0
-    if copy := _COPY.match(event.name):
+    if copy := _MEMORY_COPY.match(event.name):
         event.cat = "gpu_memcpy"
         source, target = (end.replace("S", "M") for end in copy.group(1, 2))  # shared memory is of no device
         event.name = f"Memcpy {source}2{target}"
