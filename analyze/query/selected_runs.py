@@ -193,7 +193,7 @@ class SelectedRuns:
     def _slow_blocks(self, blocks: Sequence[tuple[Store, str]]) -> dict[str, str]:
         """Return the blocks whose steps take longer than those of the full block (SLOWER); the slowest rank counts.
 
-        CUPTI takes 20 to 30 ms for the buffer of each thread that launches: long for a program with new threads in each step.
+        CUPTI takes 20 to 30 ms for the buffer of each thread that launches, so new threads in each step make it long.
         """
         full = {run_id: store.snapshot.runs[run_id].full for store, run_id in blocks}
         pairs = [(s, f) for s, r in blocks if (f := full[r]) in s.snapshot.runs]
