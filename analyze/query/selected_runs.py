@@ -19,7 +19,9 @@ from analyze.store.store import Store
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to be read."""
 SLOWER = 1.2
-"""A GPU-only block is not read if its steps take this many times as long as those of the full block."""
+"""A GPU-only block is not read if its steps take more than this many times as long as steps of the full block.
+
+`health` has the same limit."""
 
 
 class SelectedRuns:
@@ -191,15 +193,15 @@ class SelectedRuns:
         return self._slow_blocks(blocks) | self._without_twins(blocks) if blocks else {}
 
     def _slow_blocks(self, blocks: Sequence[tuple[Store, str]]) -> dict[str, str]:
-        """Return the blocks whose steps take longer than those of the full block (SLOWER); the slowest rank counts.
+        """Return the blocks whose steps take longer than steps of the full block (SLOWER); the slowest rank counts.
 
         CUPTI takes 20 to 30 ms for the buffer of each thread that launches, so new threads in each step make it long.
         """
         full = {run_id: store.snapshot.runs[run_id].full for store, run_id in blocks}
-        pairs = [(s, f) for s, r in blocks if (f := full[r]) in s.snapshot.runs]
+        runs = [run for run in self.scans.runs if run[1] in {*full, *full.values()}]
         rows = self.scans.execute(
             "SELECT run_id::VARCHAR, max(step_s) FROM ("
-            f"SELECT run_id, rank, avg(step_s) AS step_s FROM ({self.scans.scan('step_metrics', [*blocks, *pairs])})"
+            f"SELECT run_id, rank, avg(step_s) AS step_s FROM ({self.scans.scan('step_metrics', runs)})"
             " WHERE NOT coalesce(warmup, false) GROUP BY run_id, rank) GROUP BY run_id"
         )
         step_s = dict(rows.fetchall())
