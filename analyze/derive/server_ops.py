@@ -158,7 +158,7 @@ def _experts(call: Call, chosen: int) -> Work:
         len(shape) == 1 and shape[0] > experts and call.types[i] == "int" for i, shape in enumerate(call.shapes)
     )
     moved = call.moved(0) * 2 + (0 if mapped else _chosen(call, (1, 2), choices))
-    # Quantized weights and activations have the type of the weights; weights alone are converted to that of the input.
+    # If weights and inputs are quantized, products have the type of the weights; if only weights are, of the inputs.
     kind = call.types[1] if "Float8" in call.types[1] else call.types[0]
     return Work(2 * tokens * choices * k * (wide + inner), moved, kind, at_most=mapped)
 

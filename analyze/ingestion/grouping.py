@@ -160,10 +160,10 @@ def _stated_ranks(files: Sequence[BareFile]) -> list[int | None]:
 
 
 def _ranks_of_servers(files: Sequence[BareFile]) -> list[int | None] | None:
-    """Return the ranks of a deployment with servers for prefill and for decode, each of which counts ranks from 0.
+    """Return the ranks of a deployment of prefill and decode servers. Each server counts its ranks from 0.
 
-    Names of files or folders tell the server; those for prefill come first. Return None if names do not tell, or give a
-    server several files of one rank.
+    The names of files or folders give the server; prefill servers come first. Return None if the names do not, or if a
+    server has several files of one rank.
     """
     found = [_server(file.path) for file in files]
     if {match and match[1].lower() for match in found} != {"prefill", "decode"}:

@@ -124,7 +124,7 @@ class State(NamedTuple):
     processes: int | None
     """Most processes on a GPU at a time; None where the driver does not show them."""
     other_processes: int | None = None
-    """Most of them that are not the program's; None where they cannot be told apart."""
+    """Most processes of other programs on a GPU; None if not known."""
 
 
 def state_differences(a: Sequence[State], b: Sequence[State]) -> dict[str, list[str]]:

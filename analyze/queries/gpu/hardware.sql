@@ -33,7 +33,7 @@
 -- @column heat_limited_pct %      Time in which clocks were reduced for temperature.
 -- @column max_memory_used_bytes B Most memory in use, by all processes.
 -- @column max_processes count     Most processes on the GPU; empty where the driver does not show them.
--- @column max_other_processes count  Most of them that are not the program's; empty where they cannot be told apart.
+-- @column max_other_processes count  Most processes of other programs on the GPU; empty if not known.
 -- @main run_id, rank, device, step, phase, activity_samples, sm_active_pct, tensor_active_pct, dram_active_pct,
 --   sm_clock_mhz, power_w
 -- @order run_id, rank, device, step, phase

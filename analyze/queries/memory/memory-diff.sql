@@ -4,7 +4,7 @@
 -- first one with the begin of its history. Bytes are requested ones, of blocks that the program holds. All rows of a
 -- snapshot add up to the change of what it holds.
 -- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
---                                 its lines, the nn.Module that ran, those of a list together, or what they are for.
+--                                 its lines, the nn.Module that ran, its module list, or what they are for.
 -- @column run_id id               The snapshot.
 -- @column before_run_id id        The snapshot that it is compared with; NULL: the begin of its history.
 -- @column rank index              Process rank.

@@ -7,7 +7,7 @@
 -- @param at peak|oom|snapshot = peak   The moment: the most bytes held, the last time that memory ran out, or when the
 --                                 snapshot was taken.
 -- @param group frame|path|module|layers|category|stream|pool = frame   What a row is: the program's innermost line, all
---                                 its lines, the nn.Module that ran, those of a list together, what the bytes are for,
+--                                 its lines, the nn.Module that ran, its module list, what the bytes are for,
 --                                 a stream, or a memory pool.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -32,7 +32,7 @@ WITH segments AS (
 live AS (
     SELECT
         l.* REPLACE (coalesce('stream ' || l.stream, '(not recorded)') AS stream), m.start_ns AS moment_ns,
-        -- Segments are those of the snapshot: of what was freed before, the address may be in another one since.
+        -- The snapshot lists the segments of its end: a freed address may be in another segment by then.
         CASE WHEN l.freed_event IS NULL AND l.addr < g.end_addr THEN g.pool ELSE '(not recorded)' END AS pool
     FROM allocator_requests l
     JOIN allocator_moments m ON m.run_id = l.run_id AND m.rank = l.rank AND m.device = l.device

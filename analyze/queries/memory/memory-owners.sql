@@ -4,7 +4,7 @@
 -- rows of a bucket add up to what the program held at its end. Bytes are requested ones.
 -- @param buckets int[1..10000] = 50   Number of buckets.
 -- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
---                                 its lines, the nn.Module that ran, those of a list together, or what they are for.
+--                                 its lines, the nn.Module that ran, its module list, or what they are for.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            Device.

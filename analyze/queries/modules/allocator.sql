@@ -125,9 +125,9 @@ GROUP BY b.run_id, b.rank, b.device;
 -- @column path text               The program's Python frames, outermost first, separated by ` > `.
 -- @column module_path text        The frames that a call of an nn.Module called, outermost first; NULL if there are
 --                                 none.
--- @column category text           parameter, input, activation, gradient, optimizer_state or other: what the innermost
---                                 Python frame of torch that says it does. C++ frames are not in order with those of
---                                 Python: of the engine's, backward follows if no Python frame says more.
+-- @column category text           parameter, input, activation, gradient, optimizer_state or other: from the
+--                                 innermost Python frame of torch that has a category. C++ frames are not in order with
+--                                 Python frames: a frame of the autograd engine means gradient if no Python frame does.
 CREATE VIEW allocator_owners AS
 WITH _frames AS (
     SELECT

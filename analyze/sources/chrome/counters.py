@@ -1,8 +1,8 @@
 """Rows of `counters` from counter events ("C"), and from metrics of kernels by CUPTI's range profiler.
 
-Kineto writes samples of hardware counters with pid "GPU 0 Counters" and one value without a name, those of Intel's and
-Meta's devices with the device as pid and a value for each counter. Its range profiler writes a complete event for each
-kernel, with the metrics among the args. Other programs name the process.
+Kineto writes samples of NVIDIA's hardware counters with pid "GPU 0 Counters" and one value without a name. For Intel's
+and Meta's devices, the pid is the device, and each counter has a value. CUPTI's range profiler has a complete
+event for each kernel, with the metrics among the args. Other programs write the process as pid.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class _Values(msgspec.Struct, gc=False):
 PROFILER_RANGE = "cuda_profiler_range"
 """Category of complete events with metrics of a kernel, or of a range, by CUPTI's range profiler."""
 _OF_COUNTERS = (b'"C"', PROFILER_RANGE.encode())
-"""Texts, one of which a chunk with counters has."""
+"""A chunk with counters contains one of these texts."""
 
 _decode_list = msgspec.json.Decoder(list[Event], strict=False).decode
 _decode_values = msgspec.json.Decoder(list[_Values]).decode

@@ -61,7 +61,7 @@ class NcclCalls:
 
     def __init__(self, tables: Tables, names: Names, owners: Owners):
         self.unknown = 0
-        """Kernels of groups of different calls: which kernel is of which call is not known."""
+        """Kernels of groups of different calls: the call of each kernel is not known."""
         self._of: dict[tuple[int | None, int], dict[str, Any]] = {}
         if _PAYLOAD not in tables.columns(_EVENTS):
             return
