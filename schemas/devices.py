@@ -37,6 +37,8 @@ class Device:
     fp16_tensor_tflops: float | None = None
     bf16_tensor_tflops: float | None = None
     fp8_tensor_tflops: float | None = None
+    int8_tensor_tops: float | None = None
+    fp4_tensor_tflops: float | None = None
     l2_mb: float | None = None
     pcie_gb_per_s: float | None = None
     """PCIe, per direction."""

@@ -73,6 +73,15 @@ def test_a_name_that_is_not_in_the_file_is_not_guessed(gpu_name: str) -> None:
     assert lookup(gpu_name) is None
 
 
+def test_figures_of_narrow_types_are_dense() -> None:
+    """NVIDIA's data sheets, with sparsity: H100 SXM, H200 3,958 TOPS in int8; HGX B200 (8 GPUs) 144 PFLOPS in fp4."""
+    h100, h200, b200 = (lookup(f"NVIDIA {name}") for name in ("H100 80GB HBM3", "H200", "B200"))
+    assert h100 and h200 and b200
+    assert h100.int8_tensor_tops == h200.int8_tensor_tops == 3958 / 2
+    assert (b200.fp4_tensor_tflops, b200.int8_tensor_tops) == (144e3 / 8 / 2, 72e3 / 8 / 2)
+    assert h200.fp4_tensor_tflops is None, "Hopper has no fp4"
+
+
 def test_h200_figures_are_dense() -> None:
     h200 = lookup("NVIDIA H200")
     assert h200 is not None
@@ -95,13 +104,22 @@ def test_figures_are_consistent(device: Device) -> None:
     figures = [
         device.sm_count, device.memory_gb, device.dram_gb_per_s, device.fp32_tflops, device.fp64_tflops,
         device.fp16_tflops, device.fp64_tensor_tflops, device.tf32_tensor_tflops, device.fp16_tensor_tflops,
-        device.bf16_tensor_tflops, device.fp8_tensor_tflops, device.l2_mb, device.pcie_gb_per_s, device.nvlink_gb_per_s,
+        device.bf16_tensor_tflops, device.fp8_tensor_tflops, device.int8_tensor_tops, device.fp4_tensor_tflops,
+        device.l2_mb, device.pcie_gb_per_s, device.nvlink_gb_per_s,
     ]  # fmt: skip
     assert all(figure is None or figure > 0 for figure in figures)
     if device.bf16_tensor_tflops:
         assert device.bf16_tensor_tflops == device.fp16_tensor_tflops
     if device.fp8_tensor_tflops and device.fp16_tensor_tflops:
         assert device.fp8_tensor_tflops == pytest.approx(2 * device.fp16_tensor_tflops, rel=0.02)
+    # GeForce boards multiply fp16 and fp8 at half their rate with fp32 accumulation; an MI250X int8 as fast as fp16.
+    if device.int8_tensor_tops and device.fp16_tensor_tflops:
+        ratio = device.int8_tensor_tops / device.fp16_tensor_tflops
+        usual = 1 if device.name == "Instinct MI250X" else 2
+        assert ratio == pytest.approx(4 if "GeForce" in device.name else usual, rel=0.02)
+    if device.fp4_tensor_tflops and device.fp8_tensor_tflops:
+        ratio = device.fp4_tensor_tflops / device.fp8_tensor_tflops
+        assert ratio == pytest.approx(4 if "GeForce" in device.name else 2, rel=0.02)
     if device.tf32_tensor_tflops and device.fp16_tensor_tflops:
         assert device.fp16_tensor_tflops == pytest.approx(2 * device.tf32_tensor_tflops, rel=0.02)
 

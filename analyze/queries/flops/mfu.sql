@@ -15,7 +15,7 @@
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
 -- @param tokens_per_step number[0..1e9] = 0   Mean tokens per step of one rank.
--- @param precision auto|fp64|fp32|tf32|fp16|bf16|fp8 = auto   Type whose peak is used; auto: the types of the
+-- @param precision auto|fp64|fp32|tf32|fp16|bf16|fp8|int8|fp4 = auto   Type whose peak is used; auto: the types of the
 --                                 operators' inputs.
 -- @param peak_tflops number[0..1e9] = 0   Peak of one GPU in TFLOP/s; 0: the published peak.
 -- @column run_id id               The run.

@@ -99,6 +99,8 @@ CREATE MACRO rescored_flops(op, name, b, c, inputs) AS TRY(
 --   them.
 CREATE MACRO compute_roofs(type, tf32) AS CASE
     WHEN type LIKE '%Float8%' THEN ['tensor_fp8']
+    WHEN type LIKE '%Float4%' THEN ['tensor_fp4']
+    WHEN type IN ('signed char', 'Char') THEN ['tensor_int8']
     WHEN type LIKE '%Half' THEN ['tensor_fp16', 'fp16', 'fp32']
     WHEN type LIKE '%BFloat16' THEN ['tensor_bf16', 'fp32']
     WHEN lower(type) = 'double' THEN ['tensor_fp64', 'fp64']

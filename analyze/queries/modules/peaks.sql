@@ -88,7 +88,8 @@ WITH _peaks AS (
             gpu_name, dram_gb_per_s * 1e9 AS dram, fp16_tflops * 1e12 AS fp16, fp32_tflops * 1e12 AS fp32,
             fp64_tflops * 1e12 AS fp64, fp64_tensor_tflops * 1e12 AS tensor_fp64,
             tf32_tensor_tflops * 1e12 AS tensor_tf32, fp16_tensor_tflops * 1e12 AS tensor_fp16,
-            bf16_tensor_tflops * 1e12 AS tensor_bf16, fp8_tensor_tflops * 1e12 AS tensor_fp8
+            bf16_tensor_tflops * 1e12 AS tensor_bf16, fp8_tensor_tflops * 1e12 AS tensor_fp8,
+            int8_tensor_tops * 1e12 AS tensor_int8, fp4_tensor_tflops * 1e12 AS tensor_fp4
         FROM device_peaks
     ) ON COLUMNS(* EXCLUDE (gpu_name)) INTO NAME roof VALUE rate
 )

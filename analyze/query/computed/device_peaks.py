@@ -27,6 +27,8 @@ DECLARATION = """What schemas/devices.toml publishes of the GPUs of the runs.
 @column fp16_tensor_tflops number  Half precision, the same.
 @column bf16_tensor_tflops number  bfloat16, the same.
 @column fp8_tensor_tflops number  8 bits, the same.
+@column int8_tensor_tops number  Integers of 8 bits, the same, in TOP/s.
+@column fp4_tensor_tflops number  4 bits, the same, in TFLOP/s.
 @column l2_mb number  L2 cache in MB.
 @column pcie_gb_per_s GB/s  Bandwidth of the PCIe link, in one direction.
 @column nvlink_gb_per_s GB/s  Bandwidth of NVLink, in one direction; NULL without.
