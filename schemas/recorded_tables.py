@@ -66,6 +66,7 @@ _EVENTS = (
         ("blocks_per_sm", "double", "", "blocks / SMs"),
         ("occupancy_pct", "double", "%", "estimated achieved occupancy"),
         ("graph_id", "int64", "", "CUDA graph the kernel ran in; NULL or 0 outside graphs"),
+        ("graph_node_id", "int64", "", "its node; the lower 32 bits number nodes in the order of creation"),
         *COLLECTIVE,
     ),
     declare_table(
@@ -95,6 +96,7 @@ _EVENTS = (
         *INTERVAL,
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
+        ("graph_node_id", "int64", "", "its node, as in kernels"),
     ),
     declare_table(
         "memsets",
@@ -105,6 +107,7 @@ _EVENTS = (
         *INTERVAL,
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
+        ("graph_node_id", "int64", "", "its node, as in kernels"),
     ),
     declare_table(
         "cuda_calls",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
 
-_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
+_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id", "graph_node_id")
 _OPERATOR = tuple(dict.fromkeys((*launching_events.COLUMNS, *forward_operators.READS)))
 READS = {
     "kernels": (*_WORK, "name"),
@@ -140,7 +140,6 @@ def _captured(
         tables["ranges"],
         {kind: tables[table] for kind, table in KINDS.items()},
         np.concatenate(list(ids.values())),
-        np.concatenate([ints(tables[table], "start_ns") for table in KINDS.values()]),
         calls.tid[place],
         calls.start[place],
         launches_graph[calls.name[place]],
@@ -386,7 +385,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=9,
+        version=10,
         reads=READS,
         compute=gpu_work,
     ),

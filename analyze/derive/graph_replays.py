@@ -1,8 +1,9 @@
 """Which captured launch call each kernel, copy and fill of a replayed CUDA graph comes from.
 
-A graph has a node for each launch call of its capture, in the order of the calls. A replay runs each node once. So work
-of a replay belongs to the node with its name; of several with one name, the first to start belongs to the first node.
-That holds only if the replay has as much work of each name as the graph has nodes. Otherwise nothing is linked.
+A graph has a node for each launch call of its capture, in the order of the calls. A replay runs each node once. The
+node ids of CUPTI are in that order. Without ids, work of a replay belongs to the node with its name; of several
+with one name, the first to start belongs to the first node, unless they run at the same time on several streams. That
+holds only if the replay has as much work of each name as the graph has nodes. Otherwise nothing is linked.
 `docs/definitions.md`, "Which operator launched GPU work", states the rules.
 """
 
@@ -162,7 +163,6 @@ def replayed(
     ranges: pa.Table,
     work: Mapping[str, pa.Table],
     correlation_id: Ints,
-    start: Ints,
     call_tid: Ints,
     call_start: Ints,
     is_replay: Mask,
@@ -171,32 +171,60 @@ def replayed(
 
     `call_tid`, `call_start`: its launch call; `is_replay`: whether that launches a graph.
     """
-    n = len(start)
+    n = len(correlation_id)
     found = Replayed(np.full(n, NULL), np.full(n, NULL), np.full(n, NULL))
     rows = np.flatnonzero(is_replay)
     if not launches.num_rows or not len(rows):
         return found
     numbers: dict[str | None, int] = {}
     label = np.concatenate([_labels(kind, table, numbers) for kind, table in work.items()])
+    start, dur, stream, node = (
+        np.concatenate([ints(table, column) for table in work.values()])
+        for column in ("start_ns", "dur_ns", "stream", "graph_node_id")
+    )
     graphs = _graphs(launches, numbers)
     hint = _numbers(ranges, call_tid, call_start, rows)
     rows = rows[np.lexsort((start[rows], correlation_id[rows]))]
     bounds = np.append(np.flatnonzero(firsts(correlation_id[rows])), len(rows))
     replays = [rows[begin:end] for begin, end in pairwise(bounds)]
     replays.sort(key=lambda own: (call_tid[own[0]], call_start[own[0]]))
-    replays = [own[np.argsort(label[own], kind="stable")] for own in replays]
-    known = [np.sort(g.label) for g in graphs]
-    alike = []
-    for own in replays:
-        numbered = [at for at, g in enumerate(graphs) if g.number == hint[own[0]]]
-        alike.append([at for at in numbered or range(len(graphs)) if np.array_equal(known[at], label[own])])
-    for own, at in zip(replays, _in_sequence([int(call_tid[own[0]]) for own in replays], alike), strict=True):
-        if at is not None:
-            graph = graphs[at]
-            places = np.argsort(graph.label, kind="stable")
-            found.graph[own] = graph.number
-            found.tid[own], found.start[own] = graph.tid[places], graph.start[places]
+    by_sequence: dict[bytes, list[int]] = {}
+    by_names: dict[bytes, list[int]] = {}
+    for at, graph in enumerate(graphs):
+        by_sequence.setdefault(graph.label.tobytes(), []).append(at)
+        by_names.setdefault(np.sort(graph.label).tobytes(), []).append(at)
+    at_number = {graph.number: at for at, graph in enumerate(graphs)}
+    alike, in_order = [], []
+    for turn, own in enumerate(replays):
+        by_node, by_name = (own[np.argsort(key[own], kind="stable")] for key in (node, label))
+        has_nodes = node[by_node[0]] != NULL and firsts(node[by_node]).all()
+        same = by_sequence.get(label[by_node].tobytes()) if has_nodes else None
+        named = at_number.get(int(hint[own[0]]))
+        found_in = same or by_names.get(label[by_name].tobytes(), [])
+        alike.append([at for at in found_in if named in (None, at)])
+        in_order.append(same is not None)
+        replays[turn] = by_node if same else by_name
+    sequence = _in_sequence([int(call_tid[own[0]]) for own in replays], alike)
+    for own, place, by_id in zip(replays, sequence, in_order, strict=True):
+        if place is None:
+            continue
+        graph = graphs[place]
+        places = np.arange(len(own)) if by_id else np.argsort(graph.label, kind="stable")
+        if not by_id:
+            sure = ~_at_the_same_time(label[own], start[own], start[own] + dur[own], stream[own])
+            own, places = own[sure], places[sure]
+        found.graph[own] = graph.number
+        found.tid[own], found.start[own] = graph.tid[places], graph.start[places]
     return found
+
+
+def _at_the_same_time(label: Ints, start: Ints, end: Ints, stream: Ints) -> Mask:
+    """Return which work has a label of which two pieces overlap on different streams: their order tells nothing.
+
+    In the order of labels, then of starts.
+    """
+    overlaps = (label[1:] == label[:-1]) & (start[1:] < end[:-1]) & (stream[1:] != stream[:-1])
+    return np.isin(label, label[1:][overlaps])
 
 
 def _in_sequence(tid: list[int], alike: list[list[int]]) -> list[int | None]:

@@ -102,10 +102,10 @@ def test_analyze_reads_the_trace(tmp_path: Path) -> None:
     trace(path, RECORDS, [(5, 1000, 8000)])
     done = run_cli("sql", "SELECT * FROM kernels ORDER BY start_ns", path, "--format", "parquet", "-o", out)
     assert done.returncode == 0, done.stderr
-    columns = "name, dur_ns, device, stream, grid_x, block_x, registers, shared_mem_bytes, graph_id"
+    columns = "name, dur_ns, device, stream, grid_x, block_x, registers, shared_mem_bytes, graph_id, graph_node_id"
     assert duckdb.execute(f"SELECT {columns} FROM '{out}'").fetchall() == [
-        ("add(float*, float*, int)", 1500, 1, 7, 4, 32, 24, 1536, None),
-        ("add(float*, float*, int)", 100, 1, 9, 4, 32, 24, 1536, 3),
+        ("add(float*, float*, int)", 1500, 1, 7, 4, 32, 24, 1536, None, None),
+        ("add(float*, float*, int)", 100, 1, 9, 4, 32, 24, 1536, 3, 17),
     ]
 
 

@@ -49,6 +49,7 @@ def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
         "correlation_id": [a.correlation for a in args],
         "op_id": _op_ids(args),
         "graph_id": [a.graph_id for a in args],
+        "graph_node_id": [a.graph_node_id for a in args],
     }
 
 

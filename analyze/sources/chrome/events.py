@@ -51,6 +51,7 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     python_parent_id: _Int = msgspec.field(default=None, name="Python parent id")
     python_id: _Int = msgspec.field(default=None, name="Python id")
     graph_id: _Int = msgspec.field(default=None, name="graph id")
+    graph_node_id: _Int = msgspec.field(default=None, name="graph node id")
     collective: _Str = msgspec.field(default=None, name="Collective name")
     in_elems: _Int = msgspec.field(default=None, name="In msg nelems")
     out_elems: _Int = msgspec.field(default=None, name="Out msg nelems")

@@ -68,6 +68,7 @@ def _gpu(batch: Columns) -> Built:
         "stream": batch["streamId"],
         "correlation_id": batch["correlationId"],
         "graph_id": graph,
+        "graph_node_id": batch["graphNodeId"],
     }
 
 
