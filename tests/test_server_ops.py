@@ -143,6 +143,37 @@ def test_experts_one_product_at_a_time() -> None:
     assert found[0] is not None and found[0][0] == 2 * 8 * 96 * 64
 
 
+def expert_layer(tmp_path: Path, rows: int, *inner: tuple[str, Any]) -> Any:
+    """A row of flops-by-op: 4 tokens of 64 numbers, 8 experts of width 32, with so many rows in the activation."""
+    activation = recorded(tensor(rows, 32), tensor(rows, 64))
+    calls = [*inner, ("_C::silu_and_mul", activation)]
+    layer = recorded(tensor(4, 64), tensor(4, 8), value("layers.0"))
+    events = [
+        event("cpu_op", "vllm::moe_forward", 0, 50, **{"External id": 1}, **layer),
+        *(event("cpu_op", name, 10 + i, 1, **inputs) for i, (name, inputs) in enumerate(calls)),
+        launch(20, 1, **{"External id": 1}), kernel("fused_moe_kernel", 60, 5, correlation=1, **{"External id": 1}),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / f"{rows}-{len(inner)}.json", events), "flops-by-op")
+    return row["name"], row["flops"], row["at_most_calls"]
+
+
+def test_experts_whose_weights_are_no_inputs(tmp_path: Path) -> None:
+    """vLLM's operators within moe_forward: moe_align_block_size(topk_ids, ..), silu_and_mul(out, input)."""
+    align = ("_moe_C::moe_align_block_size", recorded(tensor(4, 2, of="int"), value(8), value(16)))
+    # 4 tokens with 2 experts each: [64 -> 2 x 32], then [32 -> 64].
+    flops = 2 * 4 * 2 * 64 * (2 * 32 + 32)
+    assert expert_layer(tmp_path, 8, align) == ("vllm::moe_forward", flops, 0)
+    # More rows than that are padding, and a map of experts says that some are on other ranks.
+    assert expert_layer(tmp_path, 16, align) == ("vllm::moe_forward", 2 * flops, 1)
+    mapped = ("aten::index", recorded(tensor(8, of="int"), tensor(16, of="int")))
+    assert expert_layer(tmp_path, 8, align, mapped) == ("vllm::moe_forward", flops, 1)
+    # How many experts a token has is not known.
+    assert expert_layer(tmp_path, 8) == ("vllm::moe_forward", flops, 1)
+    # Products that the layer calls count by themselves.
+    inner = ("aten::mm", recorded(tensor(4, 64), tensor(64, 8)))
+    assert expert_layer(tmp_path, 8, align, inner, align) == ("aten::mm", 2 * 4 * 64 * 8, 0)
+
+
 def varlen(tokens: int, keys: int, requests: int, longest: tuple[int, int], causal: bool) -> Any:
     """FlashAttention of 8 heads to 2 of keys, 64 wide."""
     borders = tensor(requests + 1, of=INT)
@@ -184,6 +215,8 @@ def test_attention_to_pages() -> None:
 def test_unknown_shapes_have_no_work() -> None:
     assert counted("_C::cutlass_scaled_mm", tensor(M, N), tensor(M, K), tensor(K + 1, N)) is None
     assert counted("_C::marlin_gemm", tensor(M, K), NONE, tensor(4, 64, of=INT)) is None
+    layer = ("vllm::moe_forward", json.dumps([[4, 64], [4, 8]]), json.dumps([BF16, BF16]), "[]")
+    assert work_of(*layer) is work_of(*layer, [("_C::silu_and_mul", None)]) is None
     assert [work_of(name, None, None, None) for name in OPERATORS] == [None] * len(OPERATORS)
     assert [work_of(name, "[[], [7], 3]", '["float"]', "{}") for name in OPERATORS] == [None] * len(OPERATORS)
 

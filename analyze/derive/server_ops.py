@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 Shape = list[int]
+Part = tuple[str, list[Shape]]
+"""An operator within another one: its name and the shapes of its inputs."""
 
 _BYTES = {
     "unsigned char": 1, "signed char": 1, "bool": 1, "c10::Half": 2, "c10::BFloat16": 2, "short int": 2, "float": 4,
@@ -201,6 +203,27 @@ def _attention(
     return Work(2 * pairs * width, moved if known or not paged else None, call.types[0], at_most=not known)
 
 
+def _expert_layer(call: Call, parts: Sequence[Part]) -> Work:
+    """Both products of experts [K, 2 I] and [I, K] of hidden states [tokens, K], whose weights are no inputs.
+
+    The activation between them has the results and inputs [rows, I], [rows, 2 I]. Rows are tokens x experts of a token
+    [tokens, choices]; with a map of experts (an input, or indexed), some are of other ranks.
+    """
+    tokens, k = call.shape(0, 2)
+    rows = inner = wide = 0
+    choices, mapped = 0, False
+    for name, shapes in parts:
+        if name == _ALIGN:
+            choices = shapes[0][1]
+        mapped = mapped or name == _INDEX or (name == _ALIGN and bool(shapes[6:7]) and len(shapes[6]) == 1)
+        if _ACTIVATION.match(name):
+            (count, inner), wide = shapes[0], shapes[1][1]
+            rows += count
+    if not rows:
+        raise ValueError("experts without an activation")
+    return Work(2 * rows * k * (wide + inner), None, call.types[0], at_most=mapped or rows != tokens * choices)
+
+
 def _int4(call: Call) -> Work:
     """A [M, K] by packed weights, whose scales and zeros are [groups, N, 2]."""
     (rows, k), n = call.shape(0, 2), call.shape(3, 3)[1]
@@ -278,6 +301,11 @@ OPERATORS: dict[str, Callable[[Call], Work]] = {
 }
 """Formulas of operators that no other module counts."""
 
+_ACTIVATION = re.compile(r"_C::\w+_and_mul$")
+_ALIGN, _INDEX = "_moe_C::moe_align_block_size", "aten::index"
+EXPERT_LAYERS = ("vllm::moe_forward", "vllm::moe_forward_shared")
+"""Operators whose work follows from the operators that they call."""
+
 IS_ATTENTION = frozenset(
     name for name, work in OPERATORS.items() if isinstance(work, partial) and work.func is _attention
 )
@@ -292,14 +320,27 @@ def formula_of(name: str) -> Callable[[Call], Work] | None:
     return OPERATORS.get(name) or (_flex if _FLEX.match(name) else None)
 
 
-def work_of(name: str, dims: str | None, types: str | None, values: str | None) -> Work | None:
-    """Return what a call with a formula needs, from its inputs as JSON; None if they do not tell."""
+def is_part_of_layer(name: str) -> bool:
+    """Return whether an operator within one of EXPERT_LAYERS tells what that needs."""
+    return name in (_ALIGN, _INDEX) or _ACTIVATION.match(name) is not None
+
+
+def work_of(
+    name: str, dims: str | None, types: str | None, values: str | None, parts: Sequence[tuple[str, str | None]] = ()
+) -> Work | None:
+    """Return what a call with a formula needs, from its inputs as JSON; None if they do not tell.
+
+    `parts`: names and shapes of the operators that one of EXPERT_LAYERS calls.
+    """
     formula = formula_of(name)
-    if formula is None:
+    if formula is None and not parts:
         return None
     try:
-        shapes = [shape if isinstance(shape, list) else [] for shape in json.loads(dims or "")]
-        call = Call(shapes, json.loads(types or "[]"), [str(value) for value in json.loads(values or "[]")])
-        return formula(call)
+        call = Call(_shapes(dims), json.loads(types or "[]"), [str(value) for value in json.loads(values or "[]")])
+        return formula(call) if formula else _expert_layer(call, [(n, _shapes(d)) for n, d in parts])
     except (ValueError, TypeError, IndexError):
         return None
+
+
+def _shapes(dims: str | None) -> list[Shape]:
+    return [shape if isinstance(shape, list) else [] for shape in json.loads(dims or "")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,13 +12,23 @@ from analyze.derive.graph_replays import captures_added
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
-from analyze.derive.server_ops import IS_ATTENTION, OPERATORS, Work, formula_of, work_of
+from analyze.derive.server_ops import (
+    EXPERT_LAYERS,
+    IS_ATTENTION,
+    OPERATORS,
+    Work,
+    formula_of,
+    is_part_of_layer,
+    work_of,
+)
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
 from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Parts = tuple[tuple[str, str | None], ...]
+"""Name and shapes of the operators that an expert layer calls."""
 _SIGNATURE = ("name", "input_dims", "input_types", "concrete_inputs")
 _OPS = ("pid", "tid", "op_id", "start_ns", "dur_ns", *_SIGNATURE)
 _LIBRARY_CONV_BACKWARD = (
@@ -58,7 +68,7 @@ _FLOP_OPS: dict[str, tuple[str, ...]] = {
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
     ),
     "template_matmul": (),
-    "server_matmul": tuple(name for name in OPERATORS if name not in IS_ATTENTION),
+    "server_matmul": (*(name for name in OPERATORS if name not in IS_ATTENTION), *EXPERT_LAYERS),
     "server_attention": tuple(IS_ATTENTION),
 }
 """Operators whose FLOPs follow from their input shapes.
@@ -112,7 +122,11 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     [name], names = text_codes([tables["cpu_ops"].column("name")])
     known = [*names.to_pylist(), ""]
     outputs = [_output_of(text) for text in known]
-    listed = [output or text in _GRADIENTS or text == _DISPATCH for text, output in zip(known, outputs, strict=True)]
+    has_layers = not set(EXPERT_LAYERS).isdisjoint(known)
+    listed = [
+        output or text in _GRADIENTS or text == _DISPATCH or (has_layers and is_part_of_layer(text))
+        for text, output in zip(known, outputs, strict=True)
+    ]
     rows = np.flatnonzero(np.array(listed, bool)[name])
     ops, name = tables["cpu_ops"].take(rows), name[rows]
 
@@ -126,9 +140,14 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     is_inner, is_outer = (named(output == kind for output in outputs) for kind in ("server_attention", "attention"))
     has_flops[_inside(np.flatnonzero(is_inner), np.flatnonzero(is_outer), tid, start, end)] = False
     is_sized = named(output is not None for output in outputs) & (dur != NULL)
+    layers = np.flatnonzero(named(text in EXPERT_LAYERS for text in known))
+    parts, known_parts = _parts(layers, np.flatnonzero(named(map(is_part_of_layer, known))), ops, tid, start, end)
+    has_flops[layers[parts[layers] == 0]] = False
     is_dispatch = named(text == _DISPATCH for text in known)
     lane = pairs(pid, tid)  # In merged traces, threads of several processes may have the same number.
     counts_flops = _without_another_inside(has_flops, tid, start, end)
+    # Products that an expert layer calls count, instead of the layer.
+    is_sized[layers[~counts_flops[layers]]] = False
     counts_bytes = np.zeros(len(start), bool)
     sized = np.flatnonzero(is_sized)
     sized = sized[~_dispatched(sized, np.flatnonzero(is_dispatch), lane, start, end)]
@@ -146,12 +165,12 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
         "call": np.arange(len(rows)),
         "graph": nullable(graph[rows]),
         **{c: calls[c] for c in _OPS if c != "pid"},
-        "signature": _signatures(calls, gradients[rows]),
+        "signature": _signatures(calls, gradients[rows], parts[rows]),
         "output": pa.array(outputs, pa.string()).take(pa.array(name[rows])),
         "gradients": nullable(gradients[rows]),
         "counts_flops": counts_flops[rows],
         "counts_bytes": counts_bytes[rows],
-        **_server_work(calls, graph[rows] != NULL),
+        **_server_work(calls, graph[rows] != NULL, [known_parts[n] for n in parts[rows].tolist()]),
     }
     schema = row_schema(_TABLE)
     return pa.table(found).select(schema.names).cast(schema)
@@ -162,15 +181,31 @@ def _inside(calls: Ints, around: Ints, tid: Ints, start: Ints, end: Ints) -> Int
     return calls[OpenIntervals(tid[around], start[around], end[around]).at(tid[calls], start[calls]) >= 0]
 
 
-def _server_work(calls: pa.Table, captured: Mask) -> dict[str, Sequence[int | str | None]]:
+def _parts(layers: Ints, parts: Ints, ops: pa.Table, tid: Ints, start: Ints, end: Ints) -> tuple[Ints, list[Parts]]:
+    """Return for each interval the number of what it calls, if it is a layer, and this: names and shapes in order."""
+    around = OpenIntervals(tid[layers], start[layers], end[layers]).at(tid[parts], start[parts])
+    found: dict[int, Parts] = {}
+    inside = parts[around >= 0]
+    names, dims = (ops.column(c).take(inside).to_pylist() for c in ("name", "input_dims"))
+    for row, name, shapes in zip(layers[around[around >= 0]].tolist(), names, dims, strict=True):
+        found[row] = (*found.get(row, ()), (name, shapes))
+    numbers: dict[Parts, int] = {(): 0}
+    number = np.zeros(len(start), np.int64)
+    for row, own in found.items():
+        number[row] = numbers.setdefault(own, len(numbers))
+    return number, list(numbers)
+
+
+def _server_work(calls: pa.Table, captured: Mask, parts: Sequence[Parts]) -> dict[str, Sequence[int | str | None]]:
     """Return the columns with what operators of servers need.
 
     Lengths of requests at the capture of a CUDA graph are not those of its replays.
     """
-    known: dict[tuple[str | None, ...], Work | None] = {}
+    known: dict[tuple[Any, ...], Work | None] = {}
     work: list[Work | None] = []
-    for key, replayed in zip(zip(*(calls[c].to_pylist() for c in _SIGNATURE), strict=True), captured, strict=True):
-        if key not in known and formula_of(key[0]):
+    signatures = zip(*(calls[c].to_pylist() for c in _SIGNATURE), parts, strict=True)
+    for key, replayed in zip(signatures, captured, strict=True):
+        if key not in known and (key[-1] or formula_of(key[0])):
             known[key] = work_of(*key)
         work.append(None if replayed and key[0] in IS_ATTENTION else known.get(key))
     return {
@@ -223,9 +258,9 @@ def _gradients(calls: Ints, parts: Ints, tid: Ints, start: Ints, end: Ints) -> I
     return found
 
 
-def _signatures(calls: pa.Table, gradients: Ints) -> Ints:
-    """Return the number of the gradients, name, shapes, types and other inputs of each call."""
-    number = dense(gradients)[0]
+def _signatures(calls: pa.Table, gradients: Ints, parts: Ints) -> Ints:
+    """Return the number of the gradients, parts, name, shapes, types and other inputs of each call."""
+    number = dense(pairs(dense(gradients)[0], parts))[0]
     for column in _SIGNATURE:
         [codes], _ = text_codes([calls.column(column)])
         number = dense(pairs(number, codes))[0]
@@ -293,7 +328,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=6,
+        version=7,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
