@@ -193,6 +193,12 @@ def test_line_labels_are_distinct() -> None:
     figure = draw("lines x=batch_size y=cpu_ns color=gpus,rank", of)
     values = figure.spec["data"]["values"] if figure else []
     assert {v["series"]: v["y"] for v in values} == {"1 GPU, rank 0": 30, "2 GPUs, rank 0": 20, "2 GPUs, rank 1": 10}
+    # A single rank has no other name than its own; of one rank, rows differ by the number of requests.
+    columns = {"run_id": "id", "rank": "index", "requests": "number", "p50_ns": "ns", "p99_ns": "ns"}
+    for found, names in (((None,), ["rank 0"]), ((1.0, 4.0), ["1 request", "4 requests"])):
+        of = rows(columns, *(("a", 0, n, 1000, 2000) for n in found))
+        figure = draw(find("token-latency").plot or "", of)
+        assert figure and [v["name"] for v in figure.spec["data"]["values"]] == names
 
 
 @pytest.mark.parametrize("query", ["ops", "kernel-share", "kernel-durations", "op-tree", "timeline", "op-totals"])

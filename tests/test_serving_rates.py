@@ -39,6 +39,26 @@ def test_steady_state_is_while_the_batch_is_full(tmp_path: Path) -> None:
     assert (row["window"], row["generated_tokens"]) == ("all", 17) and row["note"].startswith("no steady state")
 
 
+def test_steps_that_warm_up_are_not_served(tmp_path: Path) -> None:
+    """The first of six steps of 4 requests takes 90 us, the others 10; a slow one among the others is no warm-up."""
+
+    def steps(*lengths: int) -> Path:
+        starts = [sum(lengths[:i]) for i in range(len(lengths))]
+        events = [event("user_annotation", "step[DECODE bs=4]", *at) for at in zip(starts, lengths, strict=True)]
+        return write_trace(tmp_path / f"{lengths}.json", events)
+
+    warming = steps(30, 90, 10, 10, 10, 10, 10, 10)
+    [row] = ask(warming, "throughput")
+    # From the end of the second step on: 6 x 4 tokens in 60 us.
+    assert (row["steps"], row["left_out"], row["span_ns"], row["generated_tokens"]) == (6, 2, 60_000, 24)
+    [row] = ask(warming, "token-latency")
+    assert (row["tokens"], row["max_ns"]) == (24, 10_000)
+    later = steps(10, 10, 10, 90, 10, 10, 10)
+    [row] = ask(later, "throughput")
+    assert (row["steps"], row["span_ns"]) == (6, 140_000)
+    assert ask(later, "token-latency")[0]["max_ns"] == 90_000
+
+
 def test_throughput_of_a_cpu_ahead(tmp_path: Path) -> None:
     # Steps launched each 10 us; the GPU begins at 25 and works for 10 us on each: 6 x 4 tokens in 60 us.
     events = [event("user_annotation", "step[DECODE bs=4]", 10 * i, 4) for i in range(6)]

@@ -266,9 +266,11 @@ def places(rows: Rows, names: Sequence[str]) -> list[str]:
 def place(name: str, value: Any) -> str:
     """Return the value of a location column in words: rank 0, GPU 1, 2 GPUs, batch 64."""
     words = {"device": "GPU {}", "rank": "rank {}", "stage": "stage {}", "stream": "stream {}", "step": "step {}",
-             "batch_size": "batch {}", "gpus": "{} GPU"}  # fmt: skip
+             "batch_size": "batch {}", "gpus": "{} GPU", "requests": "{} request"}  # fmt: skip
     text = words.get(name, "{}").format(quantity(value, "index") if isinstance(value, float) else short(str(value), 36))
-    return text + "s" if name == "gpus" and value != 1 else "CPU" if (name, value) == ("device", -1) else text
+    if (name, value) == ("device", -1):
+        return "CPU"
+    return text + "s" if name in ("gpus", "requests") and value != 1 else text
 
 
 def legend(title: str | None = None, **more: Any) -> dict[str, Any]:

@@ -5,10 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, cut, label, legend, names_axis, quantity, short
+from analyze.plots.figure import (
+    Ask,
+    Figure,
+    Rows,
+    Scale,
+    colours,
+    cut,
+    label,
+    legend,
+    names_axis,
+    places,
+    quantity,
+    short,
+)
 
 OPTIONS = {
-    "y": "column that names a line; several rows may have one name",
+    "y": "columns that name a line; several rows may have one name",
     "x": "column with the place of the point",
     "low": "column with the lower end of its interval",
     "high": "column with the upper end",
@@ -22,7 +35,8 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
     ends = [options[k] for k in ("low", "high") if k in options]
     needed = [rows.at(name) for name in (options["x"], *ends)]
     known = rows._replace(rows=[row for row in rows.rows if all(row[i] is not None for i in needed)])
-    names = [cut(str(v)) for v in known.values(options["y"])]
+    columns = options["y"].split(",")
+    names = places(known, columns) if len(columns) > 1 else [cut(str(v)) for v in known.values(options["y"])]
     shown = list(dict.fromkeys(names))[: int(options.get("top", "30"))]
     if not shown:
         return None

@@ -2,9 +2,10 @@
 --
 -- Tokens over the time of the server, with the time between its steps. The steady state is from the first to the last
 -- step with at least 90 % of the largest number of requests: before it the batch fills, after it the batch drains.
--- It begins when that first step is done, whose own tokens do not count. Fewer than 5 such steps, or unknown numbers
--- of requests: there is no steady state, and the row is of all steps. Warm-up and captures of CUDA graphs before the
--- first step count nowhere. Tokens as in `serving`; empty if the tokens of a step are not known.
+-- It begins when that first step is done, whose own tokens do not count; if steps with as many requests warm up (only
+-- the first ones are longer than 1.5 times the lower quartile), when the last of these is done. Fewer than 5 such
+-- steps, or unknown numbers of requests: there is no steady state, and the row is of all steps. Warm-up and captures
+-- of CUDA graphs before the first step count nowhere. Tokens as in `serving`; empty if those of a step are not known.
 -- @param window steady|all = steady   Steps: of the steady state, or all.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -34,7 +35,8 @@ WITH full_steps AS (
 ),
 bounds AS (
     SELECT
-        run_id, rank, min(turn) FILTER (is_full) AS first_full, max(turn) FILTER (is_full) AS last_full,
+        run_id, rank, max(turn) FILTER (is_full) AS last_full,
+        coalesce(max(turn) FILTER (is_full AND warm_up), min(turn) FILTER (is_full)) AS first_full,
         max(turn) AS last_turn,
         '{window}' = 'steady' AND coalesce(count(*) FILTER (is_full) >= 5, false) AS is_steady
     FROM full_steps

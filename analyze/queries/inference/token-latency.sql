@@ -3,7 +3,8 @@
 -- The inter-token latency: a request gets a token when a step that generates is done; the latency is the time since its
 -- previous token. Requests that were in the previous such step got theirs there; new ones got it from the prompts
 -- processed in between. A step that checks drafts gives a request several tokens at once: the first of them waited, the
--- others did not. Where the numbers of requests are not known, each step counts as one request.
+-- others did not. Where the numbers of requests are not known, each step counts as one request. Tokens of steps that
+-- warm up (see `throughput`) do not count.
 -- @param per rank|requests = rank What a row is: a rank, or its steps with so many requests.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
@@ -16,13 +17,14 @@
 -- @column max_ns ns               Longest.
 -- @column prompts_pct %           Part of the waiting that is in steps with prompts of others.
 -- @column between_pct %           Part of the waiting that is between steps.
--- @main rank, requests, tokens, avg_ns, p50_ns, p90_ns, p99_ns, max_ns, prompts_pct, between_pct
+-- @column note text               Why figures are missing.
+-- @main rank, requests, tokens, avg_ns, p50_ns, p90_ns, p99_ns, max_ns, prompts_pct, between_pct, note
 -- @order run_id, rank, requests
 -- @use arithmetic, serving_times
 -- @needs inference steps: ranges of a server or your own (named prefill and decode), or operators (with shapes)
 -- @rows if there are two steps that generate
 -- @full ranges and launch calls
--- @plot intervals y=rank x=p50_ns low=p50_ns high=p99_ns
+-- @plot intervals y=run_id,rank,requests x=p50_ns low=p50_ns high=p99_ns
 WITH steps AS (
     SELECT
         *, kind IN ('decode', 'mixed', 'verify') AND coalesce(decode_requests > 0, true) AS generates,
@@ -44,7 +46,7 @@ first_tokens AS (
 ),
 generating AS (
     SELECT
-        s.run_group, s.run_id, s.rank, s.turn, s.waiting, s.done_ns, s.prompts_ns, s.steps_ns, s.generated,
+        s.run_group, s.run_id, s.rank, s.turn, s.waiting, s.done_ns, s.prompts_ns, s.steps_ns, s.generated, s.warm_up,
         lag(s.done_ns) OVER own AS since_ns, lag(s.prompts_ns) OVER own AS prompts_before_ns,
         lag(s.steps_ns) OVER own AS steps_before_ns,
         lag(s.waiting + coalesce(CASE WHEN s.kind = 'mixed' THEN s.prompt_requests END, 0)) OVER own AS had,
@@ -60,16 +62,17 @@ waits AS (
         run_group, run_id, rank, waiting, done_ns - since_ns AS wait_ns, prompts_ns - prompts_before_ns AS prompts_ns,
         steps_ns - steps_before_ns AS steps_ns, least(greatest(waiting - added, 0), had) AS tokens
     FROM generating
-    WHERE since_ns IS NOT NULL
+    WHERE since_ns IS NOT NULL AND NOT warm_up
     UNION ALL
     SELECT
         run_group, run_id, rank, waiting, done_ns - f.since_ns, prompts_ns - f.prompts_before_ns,
         steps_ns - f.steps_before_ns, least(f.requests, waiting)
     FROM first_tokens f JOIN generating USING (run_id, rank, turn)
+    WHERE NOT warm_up
     UNION ALL
     SELECT run_group, run_id, rank, waiting, 0, 0, 0, generated - waiting
     FROM generating
-    WHERE generated > waiting AND since_ns IS NOT NULL
+    WHERE generated > waiting AND since_ns IS NOT NULL AND NOT warm_up
 ),
 keyed AS (
     SELECT *, CASE WHEN '{per}' = 'requests' THEN waiting END AS requests FROM waits WHERE tokens > 0
@@ -87,6 +90,12 @@ SELECT
     min(wait_ns) FILTER (reached >= 0.9 * all_tokens) AS p90_ns,
     min(wait_ns) FILTER (reached >= 0.99 * all_tokens) AS p99_ns, max(wait_ns) AS max_ns,
     pct(sum(tokens * prompts_ns), sum(tokens * wait_ns)) AS prompts_pct,
-    pct(sum(tokens * (wait_ns - steps_ns)), sum(tokens * wait_ns)) AS between_pct
+    pct(sum(tokens * (wait_ns - steps_ns)), sum(tokens * wait_ns)) AS between_pct, NULL AS note
 FROM ordered
 GROUP BY run_group, run_id, rank, requests
+UNION ALL
+SELECT DISTINCT
+    run_group, run_id, rank, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    'the times of the kernels of CUDA graphs are lost (see serving)'
+FROM served_steps
+WHERE lost

@@ -22,6 +22,7 @@ WHERE name = 'aten::cat' AND json_array_length(input_dims, '$[0][0]') = 4
 -- @column is_product bool         Whether it is a kernel of a matrix product.
 -- @column is_tf32 bool            Whether it computes in TF32.
 -- @column is_write bool           Whether it writes keys and values into a cache.
+-- @column in_mla bool             Whether it is of a layer of multi-head latent attention (vLLM).
 CREATE TABLE step_work AS
 WITH _steps AS (
     SELECT *, row_number() OVER (ORDER BY run_id, rank, start_ns, tid)::INTEGER AS track FROM serving_steps
@@ -33,7 +34,7 @@ SELECT
     coalesce(p.is_tf32, false) AS is_tf32,
     o.start_ns IS NOT NULL OR regexp_matches(
         w.name, '(?i)reshape_and_cache|concat_and_cache|(?:kv|page)_?cache|append_paged|set_kv_buffer'
-    ) AS is_write
+    ) AS is_write, coalesce(contains(w.outer_name, 'unified_mla_'), false) AS in_mla
 -- The semi join spares other recordings the sort of their work.
 FROM (FROM gpu_work SEMI JOIN serving_steps USING (run_id, rank)) w
 ASOF JOIN _steps s
@@ -60,6 +61,8 @@ WHERE w.call_start_ns < s.end_ns;
 -- @column idle_ns ns              Part of its length without any GPU work; NULL without GPU work on the rank.
 -- @column attention_ns ns         Durations of its attention kernels.
 -- @column kv_cache_ns ns          Durations of its work that writes the KV cache.
+-- @column warm_up bool            Whether it is longer than 1.5 times the lower quartile of the steps of its kind and
+--                                 number of requests, if there are four, and only the first of these are.
 -- @column lost bool               Whether the times of the rank's graph kernels are lost: in most of its steps with
 --                                 replays, these have no work, or begin after the third next step has begun.
 CREATE TABLE served_steps AS
@@ -155,6 +158,20 @@ _rank_work AS (
 ),
 _step_gpu AS (
     SELECT window_id AS track, start_ns, end_ns FROM intervals_clip('_rank_work', '_step_places')
+),
+_slow AS (
+    SELECT
+        track, count(*) OVER alike >= 4
+            AND done_ns - begin_ns > 1.5 * quantile_cont(done_ns - begin_ns, 0.25) OVER alike AS is_slow
+    FROM _placed
+    WINDOW alike AS (PARTITION BY run_id, rank, kind, requests)
+),
+_warm_up AS (
+    SELECT
+        track, is_slow AND max(CASE WHEN is_slow THEN turn END) OVER alike
+            < min(CASE WHEN NOT is_slow THEN turn END) OVER alike AS warm_up
+    FROM _placed JOIN _slow USING (track)
+    WINDOW alike AS (PARTITION BY run_id, rank, kind, requests)
 )
 SELECT
     p.* EXCLUDE (launches, attention_ns, kv_cache_ns, lost, first_work_ns, done_ns, generated, rank_track, begin_ns),
@@ -164,7 +181,8 @@ SELECT
     CASE WHEN NOT lost AND rank_track IN (SELECT track FROM _rank_work)
         THEN done_ns - begin_ns - coalesce(gpu.covered_ns, 0) END AS idle_ns,
     CASE WHEN NOT lost THEN attention_ns END AS attention_ns, CASE WHEN NOT lost THEN kv_cache_ns END AS kv_cache_ns,
-    lost
+    warm_up AND NOT lost AS warm_up, lost
 FROM _placed p
+JOIN _warm_up w ON w.track = p.track
 LEFT JOIN intervals_coverage('step_work') own ON own.track = p.track
 LEFT JOIN intervals_coverage('_step_gpu') gpu ON gpu.track = p.track;
