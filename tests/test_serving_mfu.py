@@ -60,6 +60,79 @@ def test_a_prompt_attends_to_what_is_cached_and_to_itself(tmp_path: Path) -> Non
     assert row["note"] == "at least: 33 % of the time in kernels of products and attention is not counted"
 
 
+HEADS, LATENT, ROPE, VALUE = 4, 512, 64, 128
+"""DeepSeek-V3's multi-head latent attention, with 4 heads."""
+DECODES = "execute_2_context_0(sq0sk0sqsq0sqsk0)_generation_2(sq2sk3000sqsq2sqsk3000)"
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        # vLLM: queries, latent vectors, rotary keys, result.
+        (
+            "vllm::unified_mla_attention_with_output",
+            [[2, HEADS, 128 + ROPE], [2, LATENT], [2, 1, ROPE], [2, HEADS * VALUE]],
+        ),
+        # CUTLASS: result, both parts of queries, cache of pages of 128.
+        (
+            "sgl_kernel::cutlass_mla_decode",
+            [[2, HEADS, LATENT], [2, HEADS, LATENT], [2, HEADS, ROPE], [90, 128, LATENT + ROPE], [2], [2, 40]],
+        ),
+        # FlashMLA: queries, cache of pages of 64; the size of values is a number.
+        ("sgl_kernel::fwd_kvcache_mla", [[2, 1, HEADS, LATENT + ROPE], [90, 64, 1, LATENT + ROPE], [], [2], [2, 40]]),
+        # aiter: queries, cache, borders, ..., results of parts.
+        (
+            "aiter::mla_decode_stage1_asm_fwd",
+            [[2, HEADS, LATENT + ROPE], [900, 1, 1, LATENT + ROPE], [3], [3], [900], [2, 8, HEADS, LATENT]],
+        ),
+        # FlashAttention 3: rotary queries, both caches, new keys and values, latent queries.
+        ("_vllm_fa3_C::fwd", [[2, HEADS, ROPE], [90, 64, 1, ROPE], [90, 64, 1, LATENT], [], [], [2, HEADS, LATENT]]),
+    ],
+)
+def test_decode_with_latent_attention(tmp_path: Path, name: str, dims: list[list[int]]) -> None:
+    """As FlashMLA's benchmark counts: 2 x heads x (576 + 512) FLOPs a pair, 576 numbers of each token in the cache."""
+    events = [event("user_annotation", DECODES, 0, 20), *call(name, 8, 2, dims, "flash_fwd_splitkv_mla_kernel")]
+    events[1]["args"]["Concrete Inputs"] = ["", "", str(LATENT), *[""] * (len(dims) - 3)]
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    assert row["attention_flops"] == 2 * HEADS * (LATENT + ROPE + LATENT) * 3000
+    assert (row["kv_cache_bytes"], row["note"]) == (2 * (LATENT + ROPE) * 3000, None)
+
+
+@pytest.mark.parametrize(("context", "share"), [(100, None), (150, 50)])
+def test_a_mixed_step_with_latent_attention(tmp_path: Path, context: int, share: int | None) -> None:
+    """A prompt of 100 tokens attends to keys and values of each head, decodes to the cache."""
+    names = f"context_1(sq100sk{context}sqsq10000sqsk{100 * context})_generation_2(sq2sk3000sqsq2sqsk3000)"
+    layer = {"Input Dims": [[102, HEADS, 192], [102, LATENT], [102, 1, ROPE], [102, HEADS * VALUE]]}
+    prompt = call("_vllm_fa3_C::fwd", 3, 1, [[100, HEADS, 192], [100, HEADS, 192], [100, HEADS, VALUE]], "flash_fwd")
+    decode = event("cpu_op", "vllm::unified_mla_attention", 1, 15, **{"External id": 2}, **layer)
+    decode["args"]["Input type"] = [BF16] * 4
+    events = [
+        event("user_annotation", f"execute_102_{names}", 0, 20), decode, *prompt,
+        launch(10, 102, **{"External id": 2}), kernel("_fwd_grouped_kernel_stage1", 11, 2, correlation=102),
+    ]  # fmt: skip
+    events[-1]["args"]["External id"] = 2
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    pairs = 100 * 101 // 2
+    prompts = 2 * HEADS * (192 + VALUE) * pairs if share is None else 0
+    assert row["attention_flops"] == 2 * HEADS * (2 * LATENT + ROPE) * 3000 + prompts
+    # With cached tokens, a prompt is processed in several calls.
+    note = share and f"at least: {share} % of the time in kernels of products and attention is not counted"
+    assert row["note"] == note
+
+
+def test_sparse_latent_attention_is_said_not_to_count(tmp_path: Path) -> None:
+    """Of two kernels of 2 us: to how many of 2048 listed tokens queries attend is not known."""
+    dims = [[2, 1, HEADS, LATENT + ROPE], [90, 64, 1, LATENT + ROPE], [], [2], [2, 40], [2, 1, 2048]]
+    types = [BF16, BF16, "", "int", "int", "int"]
+    events = [
+        event("user_annotation", DECODES, 0, 20), *call("aten::mm", 1, 1, [[4, 128], [128, 512]], "nvjet_tst"),
+        *call("sgl_kernel::fwd_kvcache_mla", 8, 2, dims, "flash_fwd_splitkv_mla_sparse_kernel", types),
+    ]  # fmt: skip
+    [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
+    assert row["attention_flops"] is None
+    assert row["note"] == "at least: 50 % of the time in kernels of products and attention is not counted"
+
+
 def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> None:
     attention = [[4, 8, 16], [4, 2, 16], [4, 2, 16], [4, 8, 16]]
     events = [
@@ -74,8 +147,8 @@ def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> No
 
 
 def test_the_peak_is_that_of_the_type(tmp_path: Path) -> None:
-    """A kernel in TF32 is compared with its peak, 494.5 TFLOP/s on an H200 (989 sparse). That of int8 is not known."""
-    types = {"float": ["float", "float"], "int8": ["signed char", "signed char"]}
+    """H200, with sparsity: 989 TFLOP/s in TF32, 3,958 TOP/s in int8. It has no fp4."""
+    types = {"float": ["float"] * 2, "int8": ["signed char"] * 2, "fp4": ["c10::Float4_e2m1fn_x2"] * 2}
     for name, own in types.items():
         product = call("aten::mm", 1, 1, [[4, 128], [128, 512]], "sm80_xmma_gemm_f32f32_tf32f32_f32", own)
         write_trace(tmp_path / name / "t.json", [event("user_annotation", "decode", 0, 20), *product], **H200)
@@ -83,6 +156,8 @@ def test_the_peak_is_that_of_the_type(tmp_path: Path) -> None:
     [row] = ask(tmp_path / "float", "serving-mfu")
     assert row["mfu_pct"] == pytest.approx(100 * flops / 494.5e12 / 20e-6)
     [row] = ask(tmp_path / "int8", "serving-mfu")
+    assert row["mfu_pct"] == pytest.approx(100 * flops / 1979e12 / 20e-6)
+    [row] = ask(tmp_path / "fp4", "serving-mfu")
     assert (row["flops"], row["mfu_pct"]) == (flops, None)
     assert row["note"] == "NVIDIA H200 has no published peak for a type that was used"
 

@@ -6,10 +6,10 @@
 -- least that must move: matrices, inputs and outputs of each product, and of attention the keys and values of each
 -- request's context, new queries and results, each once. Where the names of steps tell context lengths, attention has
 -- 4 x head size x heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes:
--- paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. Else
--- it counts by shapes, as in `flops-by-op`, if these tell more than an upper bound. Of fused experts, the least bytes
--- are the weights of the experts of one token. Operators that hide their weights do not count: figures are then at
--- least so much.
+-- paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. With
+-- latent attention (MLA), keys are latent and rotary part, values the latent part. Else it counts by shapes, as in
+-- `flops-by-op`, if these tell more than an upper bound. Of fused experts, the least bytes are the weights of the
+-- experts of one token. Operators that hide their weights do not count: figures are then at least so much.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               As in `serving`.
@@ -26,7 +26,7 @@
 -- @column note text               Why a figure is missing or incomplete.
 -- @main rank, kind, steps, time_ns, flops, bytes, kv_cache_bytes, flops_per_byte, mfu_pct, mbu_pct, note
 -- @order run_id, rank, time_ns DESC, kind
--- @use arithmetic, launches, op_bytes, op_flops, peaks, serving_times
+-- @use arithmetic, op_bytes, op_flops, peaks, server_attention, serving_times
 -- @needs inference steps: ranges of a server or your own (named prefill and decode), and operators with input shapes
 -- @rows if steps of inference launched products
 -- @full ranges and launch calls
@@ -61,6 +61,7 @@ counted AS (
         END AS bytes,
         a[2] * a[4] AS query_width, b[2] * b[4] AS key_width
     FROM sized s JOIN inputs i USING (run_id, rank, signature)
+    WHERE flops IS NOT NULL
 ),
 -- A replay runs the captured calls again.
 sized_work AS (
@@ -77,50 +78,52 @@ of_sizes AS (
     JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
     JOIN counted c USING (run_id, rank, signature)
 ),
--- Servers' own attention: queries end with heads x head size, and so do keys. The cache has four or more dimensions,
--- new keys have three.
-server_ops AS (
-    SELECT DISTINCT
-        w.track, w.op_tid, w.op_start_ns, CASE WHEN replayed THEN correlation_id END AS replay,
-        list_transform(TRY_CAST(o.input_dims AS JSON[]), lambda x : TRY_CAST(x AS BIGINT[])) AS shapes,
-        TRY_CAST(o.input_types AS VARCHAR[]) AS types, types[1] AS type,
-        list_filter(range(2, len(shapes) + 1), lambda i : shapes[i][-1] = shapes[1][-1] AND len(shapes[i]) > 2)
-            AS alike,
-        coalesce(list_filter(alike, lambda i : len(shapes[i]) > 3)[1], alike[1]) AS key,
-        shapes[1][-2] * shapes[1][-1] AS query_width, shapes[key][-2] * shapes[key][-1] AS key_width,
-        input_dtype_bytes(types[key]) AS key_bytes
-    FROM step_work w
-    JOIN launching_ops o
-        ON o.run_id = w.run_id AND o.rank = w.rank AND o.tid = w.op_tid AND o.start_ns = w.op_start_ns
-    WHERE w.is_attention AND NOT starts_with(o.name, 'aten::') AND len(shapes[1]) > 2 AND key IS NOT NULL
-),
+-- Prompts and decodes of a mixed step are apart if each decode has one new token. In MLA, the prompts of a request with
+-- cached tokens are processed in several calls, with unknown lengths.
 lengths AS (
-    SELECT track, pairs, tokens, prompt_context + decode_context AS context FROM served_steps
+    SELECT
+        *, CASE WHEN kind IN ('decode', 'verify') THEN pairs WHEN decode_tokens = decode_requests THEN decode_context
+        END AS decode_pairs
+    FROM served_steps
+    WHERE pairs IS NOT NULL
 ),
--- Of servers' attention, lengths in the names of steps are better than those in shapes.
+parts AS (
+    SELECT track, 'all' AS part, pairs, tokens, prompt_context + decode_context AS context FROM lengths
+    UNION ALL
+    SELECT track, 'decodes', decode_pairs, decode_tokens, decode_context FROM lengths WHERE decode_pairs > 0
+    UNION ALL
+    SELECT track, 'prompts', pairs - decode_pairs, prompt_tokens, prompt_context
+    FROM lengths
+    WHERE pairs > decode_pairs AND prompt_context = prompt_tokens
+),
+server_ops AS (
+    SELECT
+        track, op_tid, op_start_ns, type, pair_flops * pairs AS flops, context_bytes * context AS kv_bytes,
+        token_bytes * tokens AS token_bytes
+    FROM server_attention JOIN parts USING (track, part)
+    WHERE pair_flops IS NOT NULL
+),
+-- Of attention, lengths in the names of steps are better than those in shapes.
 attention AS (
     SELECT
-        track, tf32, type, flops AS shape_flops, bytes AS shape_bytes, query_width, key_width,
-        input_dtype_bytes(type) AS key_bytes
-    FROM of_sizes
+        track, tf32, type, coalesce(4 * query_width * pairs, flops) AS flops,
+        coalesce((2 * key_width * context + 2 * query_width * tokens) * input_dtype_bytes(type), bytes) AS bytes,
+        2 * key_width * context * input_dtype_bytes(type) AS kv_bytes
+    FROM of_sizes LEFT JOIN (SELECT * FROM parts WHERE part = 'all') p USING (track)
     WHERE is_attention
     UNION ALL
-    SELECT track, false, type, flops, bytes, NULL, NULL, NULL
-    FROM of_sizes JOIN lengths USING (track)
-    WHERE is_of_server AND pairs IS NULL
+    SELECT track, false, type, flops, bytes, NULL
+    FROM of_sizes ANTI JOIN lengths USING (track)
+    WHERE is_of_server
     UNION ALL
-    SELECT track, false, type, NULL, NULL, query_width, key_width, key_bytes FROM server_ops
+    SELECT track, false, type, flops, kv_bytes + token_bytes, kv_bytes FROM server_ops
 ),
 counts AS (
     SELECT track, tf32, type, flops, bytes, NULL AS attention_flops, NULL AS kv_bytes
     FROM of_sizes
     WHERE NOT is_attention AND NOT is_of_server
     UNION ALL
-    SELECT
-        track, tf32, type, coalesce(4 * query_width * pairs, shape_flops) AS flops,
-        coalesce(2 * key_width * context * key_bytes + 2 * query_width * tokens * input_dtype_bytes(type), shape_bytes),
-        coalesce(4 * query_width * pairs, shape_flops), 2 * key_width * context * key_bytes
-    FROM attention JOIN lengths USING (track)
+    SELECT track, tf32, type, flops, bytes, flops, kv_bytes FROM attention
 ),
 typed AS (
     SELECT
@@ -157,11 +160,8 @@ timed AS (
             SELECT DISTINCT run_id, rank, call
             FROM sized_calls SEMI JOIN counted USING (run_id, rank, signature)
         ) c ON c.run_id = w.run_id AND c.rank = w.rank AND c.call = w.sized_call
-        LEFT JOIN (
-            SELECT DISTINCT track, op_tid, op_start_ns
-            FROM server_ops JOIN lengths USING (track)
-            WHERE pairs IS NOT NULL
-        ) o ON o.track = w.track AND o.op_tid = w.op_tid AND o.op_start_ns = w.op_start_ns
+        LEFT JOIN (SELECT DISTINCT track, op_tid, op_start_ns FROM server_ops) o
+            ON o.track = w.track AND o.op_tid = w.op_tid AND o.op_start_ns = w.op_start_ns
         GROUP BY w.track
     ) k ON k.track = s.track
 )
