@@ -6,12 +6,16 @@ import gzip
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 from commands import run_cli
 from support import ROOT, SAMPLES, ask, sql
+
+from analyze.sources import memory_snapshot, plain_pickle
+from analyze.sources.interface import FileReport
 
 MIB = 1 << 20
 
@@ -173,9 +177,21 @@ class _Attack:
         (pickle.dumps({"segments": _Attack.__name__})[:2] + b"]\x94\x8c\x08segments\x94a.", "it holds no dict"),
         (pickle.dumps({"segments": [], "device_traces": [[EVENTS[0]]]})[:-20], "not a memory snapshot"),
         (b"\x80\x04}\x94(\x8c\x08segmentsP1\n.", "it refers to objects outside"),
-        (b"\x80\x04}\x94(\x8c\x08segmentsF\x1b1\n.", "could not convert string to float: '?1?'"),
+        (b"\x80\x04}\x94(\x8c\x08segmentscos\x1b\nmkdir\n.", "it refers to os?.mkdir"),
+        (b"\x80\x04}\x94(\x8c\x08segmentsI1\n.", "it has opcode 0x49, which no plain value has, at byte 16"),
+        (b"\x80\x04}\x94(\x8c\x08segments]\x94h\x09", "damaged at byte 18"),
     ],
-    ids=["code", "class", "incomplete", "list", "truncated", "persistent id", "control characters"],
+    ids=[
+        "code",
+        "class",
+        "incomplete",
+        "list",
+        "truncated",
+        "persistent-id",
+        "control-characters",
+        "opcode",
+        "reference",
+    ],
 )
 def test_hostile_and_damaged_pickles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, sentence: str
@@ -186,6 +202,60 @@ def test_hostile_and_damaged_pickles(
     done = run_cli("query", "memory-live", str(path))
     assert done.returncode == 2 and sentence in done.stderr and len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "attacked").exists()
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_plain_values_are_those_of_the_standard_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int
+) -> None:
+    """Read in pieces, so that values and texts lie across their ends."""
+    monkeypatch.setattr(plain_pickle, "_PIECE", 700)
+    monkeypatch.setattr(plain_pickle, "_MARGIN", 300)
+    shared = {"name": "f", "line": 3}
+    values = {
+        "numbers": [0, 255, 256, 65535, 65536, -1, 2**31, -(2**31), 2**63, -(2**63) - 1, 2**2000, 1.5, float("inf")],
+        "texts": ["", "a" * 255, "b" * 256, "c" * 5000, "\ud800", "é" * 2000],
+        "tuples": [(), (1,), (1, 2), (1, 2, 3), (1, 2, 3, 4), (shared, shared)],
+        "others": {"none": None, "true": True, "false": False, 5: [], (1, 2): {}, "one": [[["deep"]]]},
+        "references": [[shared] * n for n in range(4)],
+        "many": [{"at": n, "frames": [shared] * 2} for n in range(2500)],
+        "keys": dict.fromkeys(range(2500)),
+    }
+    path = tmp_path / "plain.pickle"
+    path.write_bytes(pickle.dumps(values, protocol))
+    found = plain_pickle.read_plain_pickle(path, "dump")
+    assert found == pickle.loads(path.read_bytes())
+    assert found["references"][3][2] is found["tuples"][5][0]
+
+
+def test_histories_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of twice the length takes little more memory, and its events are counted on each device."""
+    monkeypatch.setattr(memory_snapshot, "_BATCH_ROWS", 1000)
+    monkeypatch.setattr(plain_pickle, "_PIECE", 32 << 10)
+    monkeypatch.setattr(plain_pickle, "_MARGIN", 1 << 10)
+
+    def peak(events: int) -> tuple[int, int]:
+        # Each event has an own list of the same frames, as torch writes them.
+        histories = [[event("alloc", 1000 + n, n, n, list(MODEL)) for n in range(events)] for _ in range(2)]
+        path = tmp_path / "s.pickle"
+        snapshot = {"segments": SEGMENTS, "device_traces": histories}
+        path.write_bytes(pickle.dumps(snapshot, protocol=4))
+        del histories, snapshot
+        found, stacks = [(device, n) for device in range(2) for n in range(events)], set()
+        tracemalloc.start()
+        for table, _, batch in memory_snapshot.read(path, FileReport()):
+            if table == "allocator_events":
+                rows = batch.to_pylist()
+                assert [(r["device"], r["event"]) for r in rows] == found[: len(rows)]
+                stacks |= {r["stack"] for r in rows}
+                del found[: len(rows)]
+        assert not found and len(stacks) == 1
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, path.stat().st_size
+
+    (small, small_file), (large, large_file) = peak(4000), peak(8000)
+    assert large - small < 0.6 * (large_file - small_file)
 
 
 def test_what_cannot_be_is_dropped_and_said(tmp_path: Path) -> None:
@@ -206,6 +276,13 @@ def test_histories_that_are_no_lists_are_lost(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps({"segments": SEGMENTS, "device_traces": [EVENTS, None, {}]}))
     [run] = sql(path, "SELECT warnings FROM runs")
     assert "2 events of the allocator were dropped" in run["warnings"]
+
+
+def test_one_history_of_two_devices_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "snapshot.pickle"
+    path.write_bytes(pickle.dumps({"segments": SEGMENTS, "device_traces": [EVENTS, EVENTS]}))
+    [run] = sql(path, "SELECT warnings, (SELECT count(*) FROM allocator_events) AS events FROM runs")
+    assert run["events"] == 6 and "6 events of the allocator were dropped" in run["warnings"]
 
 
 def test_owners_over_time(tmp_path: Path) -> None:

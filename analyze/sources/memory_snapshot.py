@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_pickle import read_plain_pickle
+from analyze.sources.plain_pickle import PlainPickle
 from analyze.sources.plain_values import text, whole
 from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
 
@@ -29,78 +32,124 @@ _ACTIONS = {
     *("segment_alloc", "segment_free", "segment_map", "segment_unmap"),
 }
 
+_Place = tuple[str | None, int | None, str | None]
+"""File, line and function of a frame."""
+
+
+class _Stack(NamedTuple):
+    """Stands for a list of frames."""
+
+    number: int
+
 
 class _Stacks:
-    """Numbers distinct stacks and yields their frames as rows."""
+    """Numbers distinct stacks, and has the rows of those that are new."""
 
     def __init__(self) -> None:
-        self._numbers: dict[tuple[int, ...], int] = {}
-        self._frames: list[list[Any]] = []
+        self.rows: list[dict[str, Any]] = []
+        self._numbers: dict[bytes, int] = {}
+        self._places: dict[_Place, int] = {}
+
+    def add(self, frames: list[Any]) -> _Stack:
+        """Return the number of a stack."""
+        places = [_place(frame) for frame in frames]
+        key = array("Q", (self._places.setdefault(place, len(self._places)) for place in places)).tobytes()
+        digest = blake2b(key, digest_size=16).digest()  # a stack has some hundred bytes
+        if digest not in self._numbers:
+            self._numbers[digest] = stack = len(self._numbers)
+            self.rows += (
+                {"stack": stack, "depth": depth, "file": file, "line": line, "function": function}
+                for depth, (file, line, function) in enumerate(places)
+            )
+        return _Stack(self._numbers[digest])
 
     def number(self, frames: object) -> int | None:
-        """Return the number of a stack; None for none. Equal frames are one object in a snapshot."""
-        if not isinstance(frames, list) or not frames:
-            return None
-        key = tuple(map(id, frames))
-        if key not in self._numbers:
-            self._numbers[key] = len(self._frames)
-            self._frames.append(frames)
-        return self._numbers[key]
+        """Return the number of a stack; None for none."""
+        if isinstance(frames, list) and frames:
+            frames = self.add(frames)
+        return frames.number if isinstance(frames, _Stack) else None
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        for stack, frames in enumerate(self._frames):
-            for depth, frame in enumerate(frames):
-                frame = frame if isinstance(frame, dict) else {}
-                yield {
-                    "stack": stack,
-                    "depth": depth,
-                    "file": text(frame.get("filename")),
-                    "line": whole(frame.get("line"), LARGEST_INT32),
-                    "function": text(frame.get("name")),
-                }
+
+def _place(frame: object) -> _Place:
+    frame = frame if isinstance(frame, dict) else {}
+    return text(frame.get("filename")), whole(frame.get("line"), LARGEST_INT32), text(frame.get("name"))
+
+
+class _History:
+    """Converts the events of all devices."""
+
+    def __init__(self, stacks: _Stacks) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.lost = 0
+        self._stacks = stacks
+        self.numbers: Counter[int] = Counter()
+        """Events of each device so far, with those that are lost."""
+
+    def add(self, device: int, entries: list[Any]) -> None:
+        """Convert the next events of a device."""
+        for number, entry in enumerate(entries, self.numbers[device]):
+            row = _event(entry) if isinstance(entry, dict) else None
+            if row is None:
+                self.lost += 1
+            else:
+                stack = self._stacks.number(entry.get("frames"))
+                self.rows.append(row | {"device": device, "event": number, "stack": stack})
+        self.numbers[device] += len(entries)
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the events, blocks and stacks of a snapshot. Raises InputError if it is none.
 
-    An event or a block with a value that cannot be is dropped, with a warning.
+    Events are converted while the file is read, so memory depends on the blocks and the distinct stacks only. An event
+    or a block with a value that cannot be is dropped, with a warning.
     """
-    snapshot = read_plain_pickle(path, "memory snapshot")
+    stacks = _Stacks()
+    history = _History(stacks)
+    blocks: list[dict[str, Any]] = []
+    tables = {"allocator_events": history.rows, "allocator_blocks": blocks, "allocator_frames": stacks.rows}
+
+    def batches(least: int) -> Iterator[TableBatch]:
+        return (_batch(table, rows) for table, rows in tables.items() if len(rows) >= least)
+
+    pickle = PlainPickle(path, "memory snapshot", stacks.add)
+    for values, items in pickle.parts():
+        device = _device(values)
+        if device is not None:
+            history.add(device, items)
+            items.clear()
+            yield from batches(_BATCH_ROWS)
+        report.position = pickle.position
+    snapshot = pickle.value
     if not all(isinstance(snapshot.get(key), list) for key in ("segments", "device_traces")):
         raise InputError(f"{path}: not a memory snapshot: it has no lists segments and device_traces")
-    stacks = _Stacks()
-    yield from _batches("allocator_events", _events(snapshot["device_traces"], stacks, path, report))
-    yield from _batches("allocator_blocks", _blocks(snapshot["segments"], stacks, path, report))
-    yield from _batches("allocator_frames", stacks.rows())
+    devices: dict[int, int] = {}
+    for device, trace in enumerate(snapshot["device_traces"]):
+        if not isinstance(trace, list):
+            history.lost += 1
+        elif (first := devices.setdefault(id(trace), device)) != device:
+            history.lost += history.numbers[first]  # one list twice: its events are of the first device
+        else:
+            history.add(device, trace)
+    _tell(path, report, history.lost, "events of the allocator")
+    for row in _blocks(snapshot["segments"], stacks, path, report):
+        blocks.append(row)
+        yield from batches(_BATCH_ROWS)
+    yield from batches(0)
 
 
-def _batches(table: str, rows: Iterator[dict[str, Any]]) -> Iterator[TableBatch]:
+def _device(values: list[Any]) -> int | None:
+    """Return the device whose history is the last of the values that are being read; None for another list."""
+    lists = values[values.index("device_traces") + 1 :] if "device_traces" in values else []
+    return len(lists) - 2 if len(lists) > 1 and all(type(v) is list for v in lists) else None
+
+
+def _batch(table: str, rows: list[dict[str, Any]]) -> TableBatch:
+    """Return the rows as a batch, and remove them from the list."""
     import pyarrow as pa
 
-    schema = batch_schema(table)
-    held: list[dict[str, Any]] = []
-    for row in rows:
-        held.append(row)
-        if len(held) == _BATCH_ROWS:
-            yield table, None, pa.RecordBatch.from_pylist(held, schema=schema)
-            held = []
-    yield table, None, pa.RecordBatch.from_pylist(held, schema=schema)
-
-
-def _events(traces: list[Any], stacks: _Stacks, path: Path, report: FileReport) -> Iterator[dict[str, Any]]:
-    lost = 0
-    for device, trace in enumerate(traces):
-        if not isinstance(trace, list):
-            lost += 1
-            continue
-        for number, entry in enumerate(trace):
-            row = _event(entry) if isinstance(entry, dict) else None
-            if row is None:
-                lost += 1
-            else:
-                yield row | {"device": device, "event": number, "stack": stacks.number(entry.get("frames"))}
-        traces[device] = None  # frees the memory of a large history early
-    _tell(path, report, lost, "events of the allocator")
+    batch = pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
+    rows.clear()
+    return table, None, batch
 
 
 def _event(entry: Mapping[str, Any]) -> dict[str, Any] | None:
