@@ -69,13 +69,23 @@ def test_damaged_metrics_are_counted(tmp_path: Path) -> None:
 
 
 def test_metrics_of_the_network(tmp_path: Path) -> None:
-    """The columns are those of the recipe nic_metric_map of nsys 2023.4. Metrics are of the node: of its first rank."""
+    """Metrics are of the node: of its first rank.
+
+    The columns are those of the recipe nic_metric_map and of the report network_congestion of nsys 2023.4, with portId
+    of NVIDIA's documentation of the exporter. Of switches the report knows the GUID only, which is their globalId.
+    """
     guid = -5_764_607_523_034_234_880  # above 2^63: SQLite has no unsigned integers
+    switch = 0x900A_8403_00B4_D8C0 - (1 << 64)
     more: dict[str, tuple[str, list[Row]]] = {
         "NET_NIC_METRIC": (
             "start end globalId metricsListId metricsIdx value",
             [(10, 20, guid, 1, 0, 500), (20, 30, guid, 1, 0, 700), (10, 20, guid, 1, 1, 3), (10, 20, 9, 1, 0, 1),
              (None, 20, guid, 1, 0, 5), (10, 20, guid, 1, 7, 5), (10, 20, guid, 1, 0, None)],
+        ),
+        "NET_IB_SWITCH_METRIC": (
+            "start end globalId portId metricsListId metricsIdx value",
+            [(10, 20, switch, 3, 1, 1, 40), (20, 30, switch, 3, 1, 1, 20), (10, 20, switch, 4, 1, 1, 9),
+             (10, 20, None, 3, 1, 1, 5)],
         ),
         "TARGET_INFO_NETWORK_METRICS": (
             "metricsListId metricsIdx name unit", [(1, 0, "IB: Bytes sent", "B/ms"), (1, 1, "IB: Send waits", None)]
@@ -88,9 +98,11 @@ def test_metrics_of_the_network(tmp_path: Path) -> None:
     assert found == {
         (0, None, "mlx5_0 IB: Bytes sent [B/ms]"): (2, 600), (0, None, "mlx5_0 IB: Send waits"): (1, 3),
         (0, None, "0x9 IB: Bytes sent [B/ms]"): (1, 1),
+        (0, None, "0x900a840300b4d8c0 port 3 IB: Send waits"): (2, 30),
+        (0, None, "0x900a840300b4d8c0 port 4 IB: Send waits"): (1, 9),
     }  # fmt: skip
     [run] = sql(path, "SELECT warnings FROM runs")
-    for said in ("1 counter without a start", "1 counter without a number", "1 counter without a name"):
+    for said in ("1 counter without a start", "1 counter without a number", "2 counters without a name"):
         assert said in run["warnings"]
 
 
