@@ -25,7 +25,7 @@ def worker() -> Iterator[Worker]:
     ("source", "inputs"),
     [
         ("ncu", 60), ("nvprof", 80), ("step_metrics", 50), ("nsys", 60), ("rocpd", 60), ("rocprof_json", 60),
-        ("memory_snapshot", 60), ("flight_recorder", 60), ("nccl_inspector", 60), ("torch_trace", 20),
+        ("memory_snapshot", 60), ("flight_recorder", 60), ("nccl_inspector", 60), ("torch_trace", 60),
     ],
 )  # fmt: skip
 def test_damaged_files_are_read_or_rejected_with_all_losses_reported(

@@ -359,7 +359,7 @@ def _nccl_inspector(rng: random.Random, folder: Path) -> Input:
 
 
 def _torch_trace(rng: random.Random, folder: Path) -> Input:
-    data = mutate.damage(corpus.torch_trace(), rng)
+    data = mutate.damage(corpus.torch_trace(), rng, mutate.JSON)
     path = folder / "rank_0.log"
     path.write_bytes(data)
     return Input(path, laws.compilation_rows(data), lambda kept: kept.get("compilations", 0))
