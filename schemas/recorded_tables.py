@@ -118,6 +118,7 @@ _EVENTS = (
         *INTERVAL,
         *LINK,
         ("kernel", "string", "", "kernel that it launches, where the file says so (ROCm)"),
+        ("stack", "string", "", "functions that called it, outermost first (Nsight Systems with --cudabacktrace)"),
     ),
     declare_table(
         "cpu_ops",
@@ -192,6 +193,7 @@ METRIC_TABLES = (
         *CPU,
         ("name", "string", "", "function: read, pthread_mutex_lock, MPI_Allreduce ..."),
         *INTERVAL,
+        ("stack", "string", "", "functions that called it, outermost first; NULL for a short call, and of MPI"),
     ),
     declare_table(
         "thread_switches",

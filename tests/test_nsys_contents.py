@@ -107,10 +107,13 @@ def test_tables_that_are_not_read_are_named(tmp_path: Path) -> None:
         "FUTURE_EVENTS": ("start end", [(1, 2)]),
         "NIC_METRIC": ("start end", []),
         "PROFILER_OVERHEAD": ("start end globalTid", [(1, 2, of_thread)]),
-    }
+        # A mark, the name of a domain, and a range.
+        "NVTX_EVENTS": ("start end eventType globalTid", [(1, e, kind, of_thread) for e, kind in
+                                                          ((None, 34), (None, 75), (9, 59))]),
+    }  # fmt: skip
     path = report(tmp_path / "ucx.sqlite", [(1, 0, 100, 200)], more=more)
     said = (
-        "ucx.sqlite: recorded and not read: FUTURE_EVENTS (1 row), "
+        "ucx.sqlite: recorded and not read: NVTX marks (NVTX_EVENTS: 1 row), FUTURE_EVENTS (1 row), "
         "network metrics (NET_IB_DEVICE_EVENTS: 1,200 rows), UCX calls (UCX_EVENTS: 2 rows)"
     )
     assert sql(path, "SELECT warnings FROM runs") == [{"warnings": said}]
@@ -197,3 +200,29 @@ def test_what_threads_did_is_read(tmp_path: Path) -> None:
     [run] = sql(path, "SELECT warnings FROM runs")
     for said in ("1 os call with an end before", "1 thread switche without a start", "1 host event of 1 process"):
         assert said in run["warnings"], run["warnings"]
+
+
+def test_backtraces_of_calls(tmp_path: Path) -> None:
+    """The tables are those of NVIDIA's documentation of the exporter. The longest call says who called it."""
+    stack = "id symbol module stackDepth"
+    here = thread(1, 1)
+    more = {
+        "StringIds": (
+            "id value",
+            [(10, "cudaStreamSynchronize_v3020"), (11, "item"), (12, "train"), (13, "eval"), (14, "read"),
+             (15, "load")],
+        ),
+        "CUPTI_ACTIVITY_KIND_RUNTIME": (
+            "start end globalTid correlationId nameId callchainId",
+            [(50_000, 55_000, here, 1, 2, None), (300_000, 310_000, here, 5, 10, 2), (400_000, 440_000, here, 6, 10, 1),
+             (500_000, 501_000, here, 7, 10, 9)],
+        ),
+        "CUDA_CALLCHAINS": (stack, [(1, 11, None, 0), (1, 12, None, 1), (2, 11, None, 0), (2, 13, None, 1)]),
+        "OSRT_API": ("start end globalTid nameId callchainId", [(10, 30, here, 14, 1)]),
+        "OSRT_CALLCHAINS": (stack, [(1, 14, None, 0), (1, 15, None, 1)]),
+    }  # fmt: skip
+    path = report(tmp_path / "calls.sqlite", [], more=more)
+    assert [(r["calls"], r["called_by"]) for r in ask(path, "api-sync")] == [(3, "train > item")]
+    stacks = sql(path, "SELECT stack FROM cuda_calls ORDER BY start_ns")
+    assert [r["stack"] for r in stacks] == [None, "eval > item", "train > item", None]
+    assert sql(path, "SELECT name, stack FROM os_calls") == [{"name": "read", "stack": "load > read"}]

@@ -16,9 +16,12 @@ from hypothesis import strategies as st
 
 from analyze.errors import InputError
 from analyze.sources.interface import FileReport
+from analyze.sources.nsys.counters import FAULT_TABLES
 from analyze.sources.nsys.reader import read
+from analyze.sources.nsys.rows import EVENT_TABLES
+from analyze.sources.nsys.thread_states import THREAD_TABLES
 from tests.support import SAMPLES
-from tests.test_nsys_layouts import OLD, new, process, two_processes, write_export
+from tests.test_nsys_layouts import OLD, Row, new, process, two_processes, write_export
 
 TOP = 2**63 - 1
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -116,6 +119,37 @@ def test_rows_without_a_process_are_counted_as_lost(tmp_path: Path) -> None:
     found, report = read_rows(write_export(tmp_path / "x.sqlite", tables))
     assert len(found["kernels"]) == 2 and report.lost == 1
     assert "1 kernel of no process left out" in report.warnings[0]
+
+
+def test_every_row_of_every_table_is_read_or_counted_as_lost(tmp_path: Path) -> None:
+    """Of each table that is read one whole row, and one without each of its values; SQLite counts them."""
+    tables: dict[str, tuple[str, list[Row]]] = {
+        "META_DATA_EXPORT": ("name value", []),
+        "StringIds": ("id value", [(1, "name")]),
+        "TARGET_INFO_GPU_METRICS": ("typeId metricId metricName", [(1, 1, "SM Active")]),
+        "TARGET_INFO_NETWORK_METRICS": ("metricsListId metricsIdx name unit", [(1, 1, "IB: Bytes sent", "B")]),
+    }
+    read_tables = {e.source: e.columns for e in (*EVENT_TABLES, *FAULT_TABLES, *THREAD_TABLES)} | {
+        "CUDA_GPU_MEMORY_USAGE_EVENTS": ("start", "globalPid", "bytes", "memoryOperationType"),
+        "GPU_METRICS": ("timestamp", "typeId", "metricId", "value"),
+        "NET_NIC_METRIC": ("start", "globalId", "metricsListId", "metricsIdx", "value"),
+        "NET_IB_SWITCH_METRIC": ("start", "globalId", "metricsListId", "metricsIdx", "value"),
+    }
+    values = {"globalPid": process(40), "globalTid": process(40), "eventType": 59, "start": 10, "end": 20}
+    for table, columns in read_tables.items():
+        whole = [values.get(column, 1) for column in columns]
+        lacking = [tuple(None if i == at else v for i, v in enumerate(whole)) for at in range(len(whole))]
+        tables[table] = (" ".join(columns), [tuple(whole), *lacking])
+    path = write_export(tmp_path / "x.sqlite", tables)
+    found, report = read_rows(path)
+    with closing(sqlite3.connect(path)) as db:
+        there = {table: db.execute(f'SELECT count(*) FROM "{table}"').fetchone()[0] for table in read_tables}
+    assert all(there.values()) and unread_tables_of(report) == ""
+    assert sum(map(len, found.values())) + report.lost == sum(there.values())
+
+
+def unread_tables_of(report: FileReport) -> str:
+    return " ".join(report.warnings).partition("recorded and not read: ")[2]
 
 
 def test_ranges_without_a_kind_and_invalid_memory_events(tmp_path: Path) -> None:

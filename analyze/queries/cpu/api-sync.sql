@@ -12,6 +12,8 @@
 -- @column max_ns ns               Longest.
 -- @column api_time_pct %          Share of the time in all CUDA calls.
 -- @column flagged bool            Whether the rule of Nsight Systems reports it.
+-- @column called_by text          Functions that made the longest of these calls, outermost first; NULL without
+--                                 backtraces (nsys profile --cudabacktrace=sync).
 -- @main name, waits_for, calls, total_ns, avg_ns, api_time_pct, flagged
 -- @order total_ns DESC, name
 -- @use arithmetic, launches
@@ -25,6 +27,7 @@ SELECT
     c.run_group, name, waits_for, count(*) AS calls, sum(end_ns - start_ns)::BIGINT AS total_ns,
     avg(end_ns - start_ns) AS avg_ns, max(end_ns - start_ns) AS max_ns,
     pct(sum(end_ns - start_ns), any_value(api_ns)) AS api_time_pct,
-    any_value(api) = 'runtime' AND waits_for IN ('device', 'stream') AS flagged
+    any_value(api) = 'runtime' AND waits_for IN ('device', 'stream') AS flagged,
+    arg_max(stack, end_ns - start_ns) AS called_by
 FROM blocking_calls c JOIN totals t ON t.run_group IS NOT DISTINCT FROM c.run_group
 GROUP BY c.run_group, name, waits_for

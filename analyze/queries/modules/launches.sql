@@ -65,8 +65,9 @@ WHERE coalesce(call_start_ns, twin_ns) IS NOT NULL;
 -- @column api text                runtime or driver.
 -- @column waits_for text          device, stream, event or copy.
 -- @columns start_ns, end_ns
+-- @column stack text              Functions that called it, outermost first; NULL if not recorded.
 CREATE VIEW blocking_calls AS
-SELECT run_id, rank, run_group, name, api, waits_for, start_ns, start_ns + dur_ns AS end_ns
+SELECT run_id, rank, run_group, name, api, waits_for, start_ns, start_ns + dur_ns AS end_ns, stack
 FROM cuda_calls JOIN api_roles USING (name)
 WHERE api <> 'sync' AND waits_for IS NOT NULL;
 

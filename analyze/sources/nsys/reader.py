@@ -30,7 +30,7 @@ from analyze.sources.nsys.open_export import Tables, open_tables, rows
 from analyze.sources.nsys.problems import problems_of
 from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
-from analyze.sources.nsys.thread_states import thread_tables
+from analyze.sources.nsys.thread_states import THREAD_TABLES
 from analyze.sources.rank_hint import RankHint
 
 _JOB_VARIABLES = (
@@ -52,7 +52,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     with open_tables(path) as tables:
         names = Names(tables)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
-        more = (*thread_tables(tables), *FAULT_TABLES)
+        more = (*THREAD_TABLES, *FAULT_TABLES)
         threads = {e: rows_by_process(tables, e) for e in more if tables.columns(e.source)}
         capture = Capture(tables)
         processes = ranks_of(tables, work if any(work.values()) else threads, capture)

@@ -18,6 +18,7 @@ from analyze.errors import InputError
 from analyze.sources.interface import batch_schema
 from analyze.sources.nsys.names import NVTX_TABLES, Names, mapped
 from analyze.sources.nsys.open_export import Tables
+from analyze.sources.nsys.stacks import CUDA_CALLS
 from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 _THREAD_BITS = ~PROCESS_BITS
@@ -111,6 +112,7 @@ def _calls(batch: Columns, names: Names, process: int) -> Built:
         "name": pa.array([_VERSION_SUFFIX.sub("", n) for n in distinct], pa.string()).take(called.indices),
         "api": pa.array([_api(n) for n in distinct], pa.string()).take(called.indices),
         "correlation_id": batch["correlationId"],
+        "stack": names.stacks.paths(CUDA_CALLS, batch["callchainId"]),
     }
 
 
@@ -157,7 +159,7 @@ GRAPH_LAUNCH = "[CUDA graph]"
 """Name in `kernels` of a CUDA graph that was traced as a whole: the export has its time but not its kernels."""
 
 _GPU_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")
-_CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
+_CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId", "callchainId")
 _RANGE_COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "endGlobalTid", "domainId")
 _KERNEL_COLUMNS = (
     "demangledName", "shortName", "mangledName", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",

@@ -5,21 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import pyarrow.compute as pc
+
 from analyze.sources.nsys.counters import FAULT_TABLES, METRICS, NETWORK
+from analyze.sources.nsys.names import NVTX_TABLES
 from analyze.sources.nsys.open_export import Tables
 from analyze.sources.nsys.rows import EVENT_TABLES
-from analyze.sources.nsys.thread_states import SOURCES, STACKS
+from analyze.sources.nsys.thread_states import THREAD_TABLES
 
 _TIMES = ("start", "timestamp", "rawTimestamp")
 """Columns of times; a table of events has one of them."""
+
+_NVTX_MARK = 34
+"""NVTX_EVENTS.eventType of an event without a length."""
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
 _SHOWN = 16
 """Most tables that are named."""
 
 _READ = (
-    {event.source for event in (*EVENT_TABLES, *FAULT_TABLES)}
-    | {*SOURCES, STACKS, METRICS, *NETWORK}
+    {event.source for event in (*EVENT_TABLES, *FAULT_TABLES, *THREAD_TABLES)}
+    | {METRICS, *NETWORK}
     | {
         "CUDA_GPU_MEMORY_USAGE_EVENTS",
         "DIAGNOSTIC_EVENT",
@@ -50,12 +56,19 @@ _KINDS: Mapping[str, str] = {
 
 def unread_tables(tables: Tables) -> list[str]:
     """Return a phrase for each table with events that are not read: `UCX calls (UCX_EVENTS: 1 row)`."""
-    found = []
+    found = [f"NVTX marks ({table}: {_rows(n)})" for table in NVTX_TABLES if (n := _marks(tables, table))]
     for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
         columns = tables.columns(table)
         if columns.isdisjoint(_TIMES) or not (rows := tables.count(table)):
             continue
-        size = f"{rows:,} row{'s' if rows != 1 else ''}"
         kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
-        found.append(f"{kind} ({table}: {size})" if kind else f"{table} ({size})")
+        found.append(f"{kind} ({table}: {_rows(rows)})" if kind else f"{table} ({_rows(rows)})")
     return found[:_SHOWN] + ([f"{len(found) - _SHOWN} more tables"] if len(found) > _SHOWN else [])
+
+
+def _marks(tables: Tables, table: str) -> int:
+    return sum(pc.sum(pc.equal(b["eventType"], _NVTX_MARK)).as_py() or 0 for b in tables.batches(table, ["eventType"]))
+
+
+def _rows(n: int) -> str:
+    return f"{n:,} row{'s' if n != 1 else ''}"
