@@ -56,7 +56,7 @@ called AS MATERIALIZED (
         AND w.call_start_ns + w.call_dur_ns = a.end_ns
     GROUP BY n
 ),
-beside AS MATERIALIZED (
+overlapping AS MATERIALIZED (
     SELECT
         n, late, launch, w.correlation_id, w.op_id, w.start_ns, a.end_ns - a.start_ns AS length_ns,
         w.start_ns = a.start_ns AND w.start_ns + w.dur_ns = a.end_ns AS same,
@@ -69,7 +69,7 @@ beside AS MATERIALIZED (
 running AS (
     -- Else the work that is the interval, or that runs for most of it.
     SELECT n, arg_min(launch, (NOT same, -ns, start_ns, correlation_id, op_id)) AS launch
-    FROM beside
+    FROM overlapping
     WHERE ns > 0
     GROUP BY n
     HAVING 2 * sum(ns) >= any_value(length_ns)
@@ -88,7 +88,7 @@ on_cpu AS (
 next AS (
     -- Else the next work on the GPU. Of a late rank that is only what the others wait for.
     SELECT n, arg_min(launch, (-ns, start_ns, correlation_id, op_id)) AS launch
-    FROM beside
+    FROM overlapping
     WHERE NOT late AND n NOT IN (SELECT n FROM running UNION ALL SELECT n FROM on_cpu)
     GROUP BY n
 ),
@@ -287,7 +287,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
-        raise InputError("advise: no run that --where selects")
+        raise InputError("advise: no run matched --where or --profiler")
     all_findings = findings()
     of_time = [finding for finding in all_findings if finding.query.prefer == "gpu"]
     others = [finding for finding in all_findings if finding.query.prefer != "gpu"]

@@ -61,7 +61,7 @@ class Tools:
         return "\n".join(f"{q.name} ({q.group}): {q.question}" for q in shown)
 
     def describe_query(self, name: str, sql: bool = False) -> str:
-        """Describe a question: what it counts how, its parameters, its columns and their units; `sql`: its SQL, too."""
+        """Describe a query: how it is computed, its parameters, its columns and their units; `sql`: also its SQL."""
         q = query_files.find(name, self._traces.query_folders)
         lines = [f"{q.name} ({q.group}): {q.question}", *([q.description] if q.description else [])]
         lines += [f"Needs: {q.needs}"] if q.needs else []
@@ -83,9 +83,9 @@ class Tools:
     ) -> str:
         """Answer a query by name.
 
-        `params`: its parameters. `by`: columns of `runs` (or rank) to group by, which keeps runs apart. `where`:
-        SQL over the columns of `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most
-        200. `select`: only these columns. `filter`: SQL over the columns of the answer: only rows for which it holds.
+        `params`: its parameters. `by`: columns of `runs` (or rank) to group by. `where`: SQL filter over the columns of
+        `runs` and rank. `sort`: columns, `-` in front for descending. `limit`: rows, at most 200. `select`: only these
+        columns. `filter`: SQL filter over the columns of the answer.
         """
         most = _rows(limit)
         traces = self._traces.where(where, profiler)
@@ -95,7 +95,7 @@ class Tools:
     def run_sql(self, statement: str, where: str | None = None, profiler: str | None = None, limit: int = 50) -> str:
         """Answer one SELECT (DuckDB) over the tables that `tables` documents; it can read nothing else.
 
-        `where`: SQL over the columns of `runs` and rank: which recordings exist for it. `limit`: rows, at most 200.
+        `where`: SQL filter over the columns of `runs` and rank. `limit`: rows, at most 200.
         """
         return _bounded(self._traces.where(where, profiler).sql(statement), _rows(limit))
 
@@ -112,7 +112,7 @@ class Tools:
         self, where: str | None = None, min_pct: float = 1.0, profiler: str | None = None, limit: int = 50
     ) -> str:
         """Say what costs each run time, the largest saving first, with the numbers, the query that shows more, and
-        what to try. `min_pct`: leave out what could save less of the run's time."""
+        what to try. `min_pct`: hide findings below this share of the run time (%)."""
         return _bounded(self._traces.where(where, profiler).advise(min_pct), _rows(limit), ["no findings"])
 
     def compare(

@@ -49,14 +49,13 @@ def atomic_output(output: Path) -> Iterator[Path]:
     InputError if it cannot be written.
     """
     if url := url_of(output):
-        raise InputError(f"{url}: cannot be written: an output is a file here; copy it there")
+        raise InputError(f"{url}: cannot be written: -o takes a local file; copy it to the URL afterwards")
     if not output.name:
         raise InputError(f"{str(output)!r}: not the name of a file")
     real = Path(os.path.realpath(output))
     if inside := next((p for p in (real, *real.parents) if str(p) in _read), None):
-        raise InputError(
-            f"{output}: cannot be written: it is {'read' if inside == real else 'in a store that is read'}"
-        )
+        what = "the command reads it" if inside == real else "it is in a store that the command reads"
+        raise InputError(f"{output}: cannot be written: {what}")
     try:
         if output.is_dir():
             raise InputError(f"{output}: cannot be written: it is a folder")

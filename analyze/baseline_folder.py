@@ -56,7 +56,7 @@ def open_baseline(name: str, folder: str) -> Store:
     if not store.exists():
         known = ", ".join(baseline_names(folder)) or "none"
         raise InputError(
-            f"there is no baseline {name!r} in {folder} (there are: {known}); analyze baseline set makes one"
+            f"there is no baseline {name!r} in {folder} (there are: {known}); analyze baseline set creates one"
         )
     return store
 

@@ -58,7 +58,7 @@ def comment(
 
 
 def _sentence(step: dict[str, Any]) -> str:
-    """Say how the step time changed, for who reads no further."""
+    """Return one sentence on how the step time changed."""
     said = f"A step takes {step['a']:.4g} ms in A (before) and {step['b']:.4g} ms in B (after)"
     if step["change_pct"] is not None:
         said += f": {step['change_pct']:+.2f} %"

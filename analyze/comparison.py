@@ -123,7 +123,7 @@ def compare(
         ]
     notes += found.differences
     if found.confounders and judged:
-        notes.append("the GPUs differed, so no time is called slower or faster; --despite judges it anyway")
+        notes.append("the GPUs differed, so times have no verdict; --despite gives them one")
     if not divided and (steps := [s.steps for s in sides]) and all(steps) and steps[0] != steps[1]:
         notes.append(f"steps differ: A holds {steps[0]}, B holds {steps[1]}")
     failures, unsure = _outcomes(conditions, sides, divided, naive, found)
@@ -176,7 +176,7 @@ def _check(level: str, time: str, tolerance: float, margin: float) -> None:
     if time not in TIMES:
         raise InputError(f"--time {time}: must be one of {', '.join(TIMES)}")
     if time not in (LEVELS[level].total if level in LEVELS else ("gpu",)):
-        raise InputError(f"--time {time}: there is no CPU time at level {level}; it is for op and phase")
+        raise InputError(f"--time {time}: level {level} has no CPU time; op and phase have it")
     for option, value in (("--tolerance", tolerance), ("--margin", margin)):
         if not 0 <= value < math.inf:
             raise InputError(f"{option} {value}: must be a percentage, 0 or more")
@@ -212,7 +212,7 @@ def _per_step(sides: Sides, per_step: bool | None) -> tuple[bool, str]:
         unknown = " and ".join(s.label for s in sides if not s.steps)
         raise InputError(f"--per-step: {unknown} does not say how many training steps it holds")
     if per_step is None:
-        return False, "calls and times are of the whole recordings: not both say how many training steps they hold"
+        return False, "calls and times are of the whole recordings: the number of training steps is not known for both"
     return False, "calls and times are of the whole recordings"
 
 
@@ -320,7 +320,7 @@ def steps_of(sides: Sides) -> list[str]:
     notes = [f"step_time is the mean of the {kind}"]
     if not sides.repeated:
         notes.append(
-            "one run cannot tell how runs differ: record several of each side (collect ab, collect run --repeat)"
+            "one run per side does not show how runs differ: record several (collect ab, collect run --repeat)"
         )
         lengths = [mean_steps(next(iter(s.values()))) for s in steps]
         of = steps_alone(*lengths)

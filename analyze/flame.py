@@ -139,18 +139,18 @@ def flame(engine: Engine, output: Path, *, tree: str = "op", time: str = "gpu") 
 
 
 def writer_for(output: Path) -> Callable[[Sequence[Profile], str, str], str]:
-    """What makes the text of a file of its name. Raises InputError for a name that says no form of flame graphs."""
+    """Return the function that writes the format of a file name. Raises InputError for another format."""
     says = "a flame graph is .speedscope.json (for https://www.speedscope.app) or .folded (flamegraph.pl)"
     return speedscope if ending_of(output, (".json", *_FOLDED), says) == ".json" else folded
 
 
 def check_difference(output: Path) -> None:
-    """Raise InputError unless a file has the name of collapsed stacks, which `difference` makes."""
+    """Raise InputError unless a file name is that of collapsed stacks, which `difference` writes."""
     ending_of(output, _FOLDED, "the difference of two flame graphs is .folded (flamegraph.pl)", ".folded")
 
 
 def _labels(found: Sequence[Profile]) -> list[str]:
-    """What tells the profiles apart."""
+    """Return labels that distinguish the profiles."""
     several = len({p.run_id for p in found}) > 1
     return [f"{p.run_id} rank {p.rank}" if several else f"rank {p.rank}" for p in found]
 

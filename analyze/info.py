@@ -1,4 +1,4 @@
-"""Describe recordings: how they were read, what data they have, which queries they can answer, what to ask first."""
+"""Describe recordings: how they were read, what data they have, which queries they can answer, what to run next."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ _VERSIONS = (
     ("NCCL", "nccl_version"),
 )
 _WRITER = re.compile(r"[:;] written by ([^,;]+)")
-"""In the warnings of a Chrome trace that another program wrote."""
+"""Names the program in the warning about a Chrome trace that is not of torch.profiler."""
 _OPTIONS = (("shapes", "operators with input shapes"), ("stacks", "Python stacks"), ("memory", "allocator events"))
 """What torch.profiler records only on request."""
 _LAUNCHING = {"operators", "operators with input shapes"}
 """Data that a GPU-only block takes from its full block."""
 _FIRST = ("hang", "memory-oom", "breakdown", "kernel-share", "roofline", "ops", "memory-live", "steps")
 """Queries that are suggested first, if their data is there."""
-_EMPTY = "these have no rows"
-_RECORDED = "how to record what is missing"
+_EMPTY = "these have rows only if:"
+_UNANSWERED = "these need data that was not recorded (how to record it):"
 _COSTS = """
 SELECT
     run_id::VARCHAR, arg_max(printf('a step takes %.2f times as long as without the profiler (%.3f ms, %.3f ms)',
@@ -55,12 +55,12 @@ FROM step_costs
 WHERE slowdown IS NOT NULL
 GROUP BY run_id
 """
-"""What recording cost each run, of the rank that it slowed down most."""
+"""The overhead of recording in each run, of the rank with most overhead."""
 _KINDS = "SELECT run_id::VARCHAR, string_agg(kind, ', ' ORDER BY turn) FROM workload_kinds GROUP BY run_id"
 
 
 class Run(NamedTuple):
-    """A run as `analyze info` tells of it."""
+    """A run as `analyze info` describes it."""
 
     run_id: str
     columns: dict[str, Any]
@@ -84,15 +84,15 @@ class Info(NamedTuple):
     unanswered: list[tuple[Query, Needs]]
     """Queries that cannot be answered, with what is missing."""
     empty: list[Query]
-    """Queries without rows: what they need was recorded, but the program did not do what they are about."""
+    """Queries without rows: the data that they need was recorded, but their `@rows` condition does not hold."""
 
     def _repr_html_(self) -> str:
         groups = ((group, ", ".join(names)) for group, names in _by_group(self).items())
         shown: list[tuple[str, Iterable[tuple[str, str]]]] = [(f"{_of_all(self)} queries can be answered:", groups)]
         if self.empty:
-            shown += [(f"{_EMPTY}:", _conditions(self).items())]
+            shown += [(_EMPTY, _conditions(self))]
         if self.unanswered:
-            shown += [("these cannot be answered:", _by_lack(self).items()), (f"{_RECORDED}:", _recorded_by(self))]
+            shown += [(_UNANSWERED, _missing_data(self))]
         said = [part for title, pairs in shown for part in (inline.element("p", title), inline.pairs(pairs))]
         return inline.fragment(*_run_elements(self.runs), *said)
 
@@ -100,8 +100,8 @@ class Info(NamedTuple):
 def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Path] = ()) -> Info:
     """Look into stores: at the names of tables, a few columns, and the main figures of few runs. Raises InputError.
 
-    Only queries that may have no rows (@rows) are asked, for one row.
-    `folders`: further folders of query files.
+    Of the queries, only those that may have no rows (@rows) are run, for one row, and `summary`.
+    `folders`: more folders of query files.
     """
     from analyze.query.data_needs import holdings, needs_of
     from analyze.query.engine import Engine
@@ -146,33 +146,30 @@ def _in_words(measure: Measure) -> str:
     return f"{measure.name} {measure.text} ({shares or measure.detail})"
 
 
-def lines(info: Info, paths: Sequence[Path], room: int) -> Iterator[str]:
-    """Return the info as text, in lines of at most this many cells."""
+def lines(info: Info, paths: Sequence[Path], width: int) -> Iterator[str]:
+    """Return the info as text, in lines of at most this width in terminal cells."""
     if len(info.runs) <= _FEW:
         for run in info.runs:
             yield f"run {_shown(run.run_id)}"
-            for label, text in _told(run):
-                yield from _indented(label, text, room)
+            for label, text in _description(run):
+                yield from _indented(label, text, width)
     else:
-        yield from _table(info.runs, room)
+        yield from _table(info.runs, width)
     yield ""
     yield f"{_of_all(info)} queries can be answered:"
     for group, names in _by_group(info).items():
-        yield from _indented(group, ", ".join(names), room)
+        yield from _indented(group, ", ".join(names), width)
     if info.empty:
-        yield f"{_EMPTY}:"
-        for name, condition in _conditions(info).items():
-            yield from _indented("", f"{name}: {condition}", room)
+        yield _EMPTY
+        for name, condition in _conditions(info):
+            yield from _indented("", f"{name}: {condition}", width)
     if info.unanswered:
-        yield "these cannot be answered:"
-        for lacking, queries in _by_lack(info).items():
-            yield from _indented("", f"{lacking}: {queries}", room)
-        yield f"{_RECORDED}:"
-        for name, how in _recorded_by(info):
-            yield from _indented("", f"{name}: {how}", room)
+        yield _UNANSWERED
+        for queries, data in _missing_data(info):
+            yield from _indented("", f"{queries}: {data}", width)
     yield ""
     yield "next:"
-    # Not wrapped: they are there to be copied.
+    # Not wrapped, so that they can be copied.
     yield from (f"  {command}" for command in commands(info, paths))
 
 
@@ -188,37 +185,34 @@ def _by_group(info: Info) -> dict[str, list[str]]:
     return groups
 
 
-def _conditions(info: Info) -> dict[str, str]:
-    """The unmet condition of each query without rows."""
-    return {query.name: f"only if {query.rows_if}" for query in info.empty}
+def _conditions(info: Info) -> list[tuple[str, str]]:
+    """Names of queries without rows, by the condition that does not hold."""
+    names: dict[str, list[str]] = {}
+    for query in info.empty:
+        names.setdefault(query.rows_if, []).append(query.name)
+    return [(", ".join(queries), condition) for condition, queries in names.items()]
 
 
-def _by_lack(info: Info) -> dict[str, str]:
-    """Names of queries that cannot be answered, by the missing data."""
-    missing: dict[str, list[str]] = {}
-    for query, lacking in info.unanswered:
-        missing.setdefault(f"without {lacking.words}", []).append(query.name)
-    return {without: ", ".join(names) for without, names in missing.items()}
-
-
-def _recorded_by(info: Info) -> list[tuple[str, str]]:
-    """Missing data, and how to record it."""
+def _missing_data(info: Info) -> list[tuple[str, str]]:
+    """Names of queries that cannot be answered, by the data that they need, with how to record it."""
     from analyze.query.data_needs import DATA_KINDS
 
-    # In the order of the sentences above it.
-    by_lack = dict.fromkeys(lacking for _, lacking in info.unanswered)
+    names: dict[Needs, list[str]] = {}
+    for query, lacking in info.unanswered:
+        names.setdefault(lacking, []).append(query.name)
     return [
-        (name, DATA_KINDS[name].recorded) for name in dict.fromkeys(n for lacking in by_lack for n in lacking.names)
+        (", ".join(queries), f"{needs.words} ({'; '.join(DATA_KINDS[name].recorded for name in needs.names)})")
+        for needs, queries in names.items()
     ]
 
 
 def commands(info: Info, paths: Sequence[Path]) -> list[str]:
-    """What to type next."""
+    """Return the commands to run next."""
     where = command(map(as_given, paths))
     can = {q.name for q in info.answered}
-    asked = [name for name in _FIRST if name in can][:3] or ["health"]
+    first = [name for name in _FIRST if name in can][:3] or ["health"]
     advice = [f"analyze advise {where}"] if any(map(_advisable, info.runs)) else []
-    return [*advice, *(f"analyze query {name} {where}" for name in asked)]
+    return [*advice, *(f"analyze query {name} {where}" for name in first)]
 
 
 def _advisable(run: Run) -> bool:
@@ -229,7 +223,7 @@ def _advisable(run: Run) -> bool:
     )
 
 
-def _told(run: Run) -> Iterator[tuple[str, str]]:
+def _description(run: Run) -> Iterator[tuple[str, str]]:
     from analyze.query.data_needs import DATA_KINDS
 
     c = run.columns
@@ -263,7 +257,7 @@ def _told(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _read_as(run: Run) -> list[str]:
-    """How a run was read: its profiler, ranks and steps, and what of torch.profiler's options was on."""
+    """How a run was read: its profiler, ranks and steps, and which options of torch.profiler were on."""
     c = run.columns
     of = f" of {c['world_size']}" if c["world_size"] else ""
     writer = _WRITER.search(c["warnings"] or "")
@@ -305,18 +299,18 @@ def _rows(runs: Sequence[Run]) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _table(runs: Sequence[Run], room: int) -> Iterator[str]:
+def _table(runs: Sequence[Run], width: int) -> Iterator[str]:
     from analyze.render.layout import table_lines
 
     yield f"{len(runs)} runs"
-    yield from table_lines(_COLUMNS, _rows(runs), (), room)
+    yield from table_lines(_COLUMNS, _rows(runs), (), width)
 
 
 def _run_elements(runs: Sequence[Run]) -> Iterator[Element]:
     if len(runs) <= _FEW:
         for run in runs:
             yield inline.element("p", "run ", inline.named("b", run.run_id))
-            yield inline.pairs(_told(run))
+            yield inline.pairs(_description(run))
         return
     rows = _rows([runs[at] for at in inline.shown(len(runs))])
     yield inline.element("p", f"{len(runs)} runs" if len(runs) == len(rows) else inline.counted(len(runs)))
@@ -329,10 +323,10 @@ def _shown(text: str) -> str:
     return visible(text)
 
 
-def _indented(label: str, text: str, room: int) -> Iterator[str]:
+def _indented(label: str, text: str, width: int) -> Iterator[str]:
     from analyze.render.texts import wrapped
 
     side = f"  {label:<10}" if label else "  "
-    first, *more = wrapped(_shown(text), max(room - 12, 20))
+    first, *more = wrapped(_shown(text), max(width - 12, 20))
     yield f"{side}{first}"
     yield from (f"{' ' * max(len(side), 4)}{line}" for line in more)

@@ -105,7 +105,7 @@ class Answer(Result):
             If this is no query's answer, the query declares no figure, or there is nothing to draw.
         """
         if self._draw is None:
-            raise InputError("plot: only the answer to a query can be drawn; this is none: draw its .df()")
+            raise InputError("plot: only the answer of a query can be drawn; draw the .df() of others")
         return self._draw(self, figure, title)
 
     def __repr__(self) -> str:

@@ -66,7 +66,7 @@ def pivot(
     if value not in known:
         raise InputError(f"--value {value}: query {query.name} has no such column; it has {', '.join(known)}")
     if value in rows and not columns:
-        raise InputError(f"--value {value}: is one of --rows already; name another column, or say what goes across")
+        raise InputError(f"--value {value}: already one of --rows; name another column, or give --columns")
     cells = _cells(answer, rows, columns, value)
     if agg is None:
         _require_single(cells, rows, columns, value)
@@ -128,7 +128,7 @@ def _combined(values: list[Any], agg: str | None, value: str) -> Any:
     try:
         return AGGREGATES[agg](there) if agg and there else next(iter(there), None)
     except TypeError as e:
-        raise InputError(f"--agg {agg}: there is none of {value}, which holds such as {there[0]!r}") from e
+        raise InputError(f"--agg {agg}: not possible for {value}, which has values such as {there[0]!r}") from e
 
 
 def _label(names: Sequence[str], values: Key) -> str:

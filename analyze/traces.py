@@ -33,7 +33,7 @@ Paths = str | PathLike[str]
 class Traces:
     """Stores, run folders or raw files, opened for questions. Made by `open`; `where` returns a part of them.
 
-    Each question opens a DuckDB of its own, so several threads may ask. Closed at the end of a `with`, by `close`, or
+    Each query opens a DuckDB of its own, so several threads may query. Closed at the end of a `with`, by `close`, or
     when nothing refers to it. Methods return an `Answer`: documented columns with their units, notes, and the rows as
     Arrow, pandas, polars, Python values or a figure. All raise InputError for bad input.
     """
@@ -134,7 +134,7 @@ class Traces:
             answer.why = lambda: why_empty(engine, query, texts, filter)
         runs = len(engine.run_ids)
         if query.aggregates_runs(by, runs, [c.name for c in answer.columns]):
-            answer.hint = f"{runs} runs taken together; --by run_id (or model, ...) tells them apart"
+            answer.hint = f"{runs} runs combined; --by run_id (or model, ...) separates them"
         return answer
 
     @property
@@ -232,11 +232,11 @@ class Traces:
         time_limit: float = 60.0,
         show: Callable[[str], object] = print,
     ) -> None:
-        """Serve the report, the questions and a box for SQL as pages, until the process is interrupted.
+        """Serve the report, the queries and SQL as pages in a browser, until the process is interrupted.
 
-        `host`, `port`: where to listen; 0 is a free port, by default 8321 or else a free one. `token`: ask who opens a
-        page for one, as is always done where other machines reach it. `time_limit`: seconds after which a question is
-        ended. `show` is given the address to open. Needs the extra `serve`.
+        `host`, `port`: where to listen; port 0 is any free one; by default 8321, or a free one if it is taken.
+        `token`: require a token, as addresses other than loopback always do. `time_limit`: seconds after which a query
+        is stopped. `show` receives the address to open. Needs the extra `serve`.
         """
         from analyze.serve.server import serve
 
@@ -320,7 +320,7 @@ class Traces:
         )
 
     def _engine(self, selection: Selection) -> Engine:
-        """Open an engine for one question."""
+        """Open an engine for one query."""
         from analyze.query.engine import Engine
 
         return Engine(self.stores, selection)

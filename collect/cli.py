@@ -100,7 +100,7 @@ def run(
         options = make_options({**values, "program": tuple(values["program"] or ())})
         record = watch if options.rules else run_once
         if repeat > 1 and (options.rules or options.job):
-            _fail("--repeat: records a program again from its start, on one node", 2)
+            _fail("--repeat: cannot be combined with --job, --on-demand, --when, --slowest, --every or --at-step", 2)
         with Signals() as signals:
             for _ in range(repeat):
                 result = record(options, ["collect", *sys.argv[1:]], Console(stderr=True), signals)

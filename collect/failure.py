@@ -70,7 +70,7 @@ def signal_sentence(number: int) -> str:
         name = "unknown"
     hint = ""
     if number == signal.SIGKILL:
-        hint = "; the kernel does that when host memory runs out"
+        hint = "; Linux does that when host memory runs out"
     elif number == signal.SIGBUS:
         hint = "; a full /dev/shm or disk does that"
     return f"was killed by signal {number} ({name}){hint}"

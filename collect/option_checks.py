@@ -51,7 +51,7 @@ def flag(key: str) -> str:
 def output_folder(output: str | Path, label: str = "--output") -> Path:
     """The folder to record into. Raises InputError for a URL, which would become a folder `s3:`."""
     if url := url_of(output):
-        raise InputError(f"{label}: {url} is a URL; record into a folder, and copy that: `analyze` reads it there")
+        raise InputError(f"{label}: {url} is a URL; record into a folder and copy it: `analyze` reads URLs")
     return Path(output)
 
 

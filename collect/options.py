@@ -52,8 +52,8 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     seconds: Annotated[
         int,
         Option(
-            "Stop recording by torch or gpu after this many seconds; the program goes on. Counted again from the first "
-            "module call.",
+            "Stop recording by torch or gpu after this many seconds; the program goes on. The count restarts at the "
+            "first module call.",
             RECORDING,
             least=1,
         ),
@@ -110,9 +110,9 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = None
     slowest: Annotated[
         int | None,
-        Option("Record after the slowest steps, and retain this many of these recordings.", WATCHING, least=1),
+        Option("Record after slow steps, and retain the recordings of this many slowest ones.", WATCHING, least=1),
     ] = None
-    every: Annotated[int | None, Option("Record every so many steps.", WATCHING, least=1)] = None
+    every: Annotated[int | None, Option("Record once in this many steps.", WATCHING, least=1)] = None
     at_step: Annotated[str | None, Option("Record these steps: FIRST..LAST.", WATCHING)] = None
     keep: Annotated[int, Option("Recordings to retain; the oldest are deleted.", WATCHING, least=1)] = 20
 

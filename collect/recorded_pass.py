@@ -60,7 +60,7 @@ class RecordedPasses:
 
     def write_separate(self, report: AttachedReport, number: int, samples: Path) -> RunFolder:
         """Write the run of an independent process, with the samples since it began. Raises CollectError and OSError."""
-        other = self.folder.beside(number)
+        other = self.folder.sibling(number)
         _merge_facts(other.manifest, report.facts)
         written = []
         for kind, one in self.by_kind.items():

@@ -174,7 +174,7 @@ def bound_note(done: Pass) -> str | None:
     if not ended:
         return None
     which = "" if len(done.ranks) == 1 else f" of {len(ended)} of {len(done.ranks)} ranks"
-    return f"{done.profiler}: the recording{which} ended after {ended[0].ended_after}; the program ran on"
+    return f"{done.profiler}: the recording{which} ended after {ended[0].ended_after}; the program went on"
 
 
 def unlike_note(done: Pass) -> str | None:

@@ -153,7 +153,7 @@ class RunFolder:
             raise os_failure(e, "--output: cannot write to ") from e
         return cls(folder, manifest, created)
 
-    def beside(self, number: int) -> RunFolder:
+    def sibling(self, number: int) -> RunFolder:
         """Create the folder of another run next to this one, with the same manifest but no passes. Raises OSError."""
         run_id = f"{self.manifest.run_id}-{number}"
         path = self.path.parent / run_id

@@ -92,7 +92,7 @@ def trigger(folder: Path, steps: int | None = None, seconds: float | None = None
     if steps is not None and seconds is not None:
         raise InputError("choose either --steps or --seconds")
     if not path.is_file():
-        raise InputError(f"{folder}: no job that `collect run --on-demand` records runs here")
+        raise InputError(f"{folder}: no job of `collect run --on-demand` is running here")
     length = {name: value for name, value in (("steps", steps), ("seconds", seconds)) if value is not None}
     try:
         with part_file(path, 0o600) as part:

@@ -177,7 +177,7 @@ EVENT_TABLES = (
         "graph_nodes",
         "a node of a CUDA graph, as the CUDA driver lists it when the capture ends",
         ("graph", "int32", "", "number of the graph in its process, from 1: CUDAGraph.replay#N runs graph N"),
-        ("begin_ns", "int64", "ns", "begin of its capture"),
+        ("begin_ns", "int64", "ns", "start of its capture"),
         ("end_ns", "int64", "ns", "end of its capture"),
         ("node", "int32", "", "its number in the graph, from 0, in the order of creation"),
         ("kind", "string", "", "kernel, memcpy, memset or other"),
@@ -286,7 +286,7 @@ METRIC_TABLES = (
     ),
     declare_table(
         "flight_records",
-        "a collective, send or receive that PyTorch's flight recorder kept",
+        "a collective, send or receive in a dump of PyTorch's flight recorder",
         ("record", "int64", "", "its number in the dump, from 0"),
         ("group_name", "string", "", "process group"),
         ("group_desc", "string", "", "description of the process group in the program"),

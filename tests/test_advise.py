@@ -358,8 +358,8 @@ def test_stragglers(tmp_path: Path) -> None:
     assert found["stragglers"]["saving_ns"] == 2_000
     assert found["stragglers"]["evidence"] == (
         "in 2 collectives each rank waits 0.005 ms in total (mean over ranks; maximum 0.010 ms);"
-        " rank 1 is last in 2 of 2, and others wait 0.010 ms for it alone, in which its GPU computes for 0.000 ms and"
-        " is idle for 0.010 ms"
+        " rank 1 is last in 2 of 2; others wait 0.010 ms for it, while its GPU computes for 0.000 ms and is idle for"
+        " 0.010 ms"
     )
     # The rank that is late, while the others wait for it first: 0 to 8.
     where = [found["stragglers"][c] for c in ("rank", "device", "start_ns", "end_ns")]
@@ -481,8 +481,8 @@ def test_late_rank_is_named_once() -> None:
     """The last of four ranks sleeps before each all-reduce: what the others wait is its finding, and no other's."""
     found = advice(SAMPLES / "late-rank")
     assert (
-        "rank 3 is last in 3 of 3, and others wait 66.289 ms for it alone, in which its GPU computes for 0.046 ms and"
-        " is idle for 66.243 ms"
+        "rank 3 is last in 3 of 3; others wait 66.289 ms for it, while its GPU computes for 0.046 ms and is idle for"
+        " 66.243 ms"
     ) in found["stragglers"]["evidence"]
     # The program only sleeps: there is no operator to name.
     assert (found["stragglers"]["rank"], found["stragglers"]["operator"]) == (3, None)

@@ -116,7 +116,7 @@ def test_tools_match_the_api_and_errors_are_sentences() -> None:
             ("tables", {"name": "colours"}, "there is no table 'colours'"),
             ("list_queries", {"group": "x"}, "there is no group 'x'"),
             ("compare", {"where_a": "rank = 0", "where_b": "rank = 9"}, "compare: B has no run"),
-            ("advise", {"where": "rank = 9"}, "advise: no run that --where selects"),
+            ("advise", {"where": "rank = 9"}, "advise: no run matched --where or --profiler"),
         ):
             failed, text = await ask(tool, **arguments)
             assert failed and says in text and "Traceback" not in text, text

@@ -141,7 +141,7 @@ def test_notes() -> None:
     assert passes.notes == [passes.note] == said("query", "nccl-share", DP2)
     assert passes.note.startswith("recorded with torch and nsys; using torch only")
     several = analyze.open(ONE, DDP2).query("kernel-share")
-    assert several.notes == ["2 runs taken together; --by run_id (or model, ...) tells them apart"]
+    assert several.notes == ["2 runs combined; --by run_id (or model, ...) separates them"]
     nothing = analyze.open(ONE).query("collectives")
     assert nothing.notes == [] and nothing.rows() == []
     assert nothing.notes == ["no rows: the recording has no communication kernels (recorded by: more than one GPU)"]

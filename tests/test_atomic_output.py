@@ -67,6 +67,6 @@ def test_unwritable_output_is_one_sentence(path: str, says: str) -> None:
 def test_output_file_rejects_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor does it become a folder `s3:`."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^s3://bucket/out\.csv: cannot be written: an output is a file here"):
+    with pytest.raises(InputError, match=r"^s3://bucket/out\.csv: cannot be written: -o takes a local file"):
         write_atomically(Path("s3://bucket/out.csv"), lambda part: part.write_text("rows"))
     assert not list(tmp_path.iterdir())

@@ -142,7 +142,7 @@ def test_empty_answer_names_the_missing_data() -> None:
 
 def test_note_when_several_runs_are_combined() -> None:
     result = run_cli("query", "kernel-share", SAMPLES, "-f", "csv")
-    assert "runs taken together" in result.stderr and "note" not in result.stdout
+    assert "runs combined" in result.stderr and "note" not in result.stdout
     assert complaints(run_cli("query", "kernel-share", SAMPLES, "-f", "csv", "--by", "run_id")) == []
 
 

@@ -116,7 +116,7 @@ def test_samples_count_by_the_time_in_which_a_kernel_ran(tmp_path: Path) -> None
         "another process used a GPU in 0 of 2 runs of A and in 2 of 2 of B",
     } <= {*notes}
     # The user may know that it is the code that draws more power.
-    why = "the GPUs differed, so no time is called slower or faster; --despite judges it anyway"
+    why = "the GPUs differed, so times have no verdict; --despite gives them one"
     assert notes[-1] == why and judged(despite=["clocks", "processes"]) == ("slower", notes[:-1])
 
 

@@ -344,7 +344,7 @@ def test_formats(tmp_path: Path) -> None:
     ("options", "says"),
     [
         ({"level": "line"}, "must be one of measure"),
-        ({"time": "cpu"}, "there is no CPU time at level kernel"),
+        ({"time": "cpu"}, "level kernel has no CPU time"),
         ({"where_a": "model = 'none'"}, "A has no run"),
         ({"sort": "colour"}, "no such column"),
         ({"tolerance": float("nan")}, "must be a percentage"),
@@ -528,9 +528,9 @@ def test_pivot_from_the_command() -> None:
         (["kernel-share", "--rows", "model", "--value", "calls", "--agg", "mode"], "--agg mode: must be one of sum"),
         (["kernel-share", "--rows", "model", "--value", "calls", "--filter", "colour = 1"], "--filter 'colour = 1'"),
         (["nope", "--rows", "model", "--value", "calls"], "there is no query 'nope'"),
-        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "sum"], "--agg sum: there is none of name"),
-        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "avg"], "--agg avg: there is none of name"),
-        (["gpu-busy", "--rows", "rank", "--value", "rank"], "--value rank: is one of --rows already"),
+        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "sum"], "--agg sum: not possible for name"),
+        (["kernel-share", "--rows", "model", "--value", "name", "--agg", "avg"], "--agg avg: not possible for name"),
+        (["gpu-busy", "--rows", "rank", "--value", "rank"], "--value rank: already one of --rows"),
         (["kernel-share", "--rows", "model", "--value", "x"], "it has model, name, calls, total_ns, avg_ns"),
     ],
 )
@@ -578,7 +578,7 @@ def test_pivot_of_a_users_query(tmp_path: Path) -> None:
     with analyze.open(SAMPLES / "resnet18-1gpu", queries=tmp_path) as traces:
         [row] = traces.pivot("mine", rows="places", value="cost", agg="sum").dicts()
         assert row == {"places": "[1, 2]", "cost": 3.75}
-        with pytest.raises(InputError, match="--agg max: there is none of part, which holds such as"):
+        with pytest.raises(InputError, match="--agg max: not possible for part, which has values such as"):
             traces.pivot("mine", rows="places", value="part", agg="max").arrow()
 
 

@@ -69,7 +69,7 @@ def test_query_module_and_figure_need_one_file_each(copy: Path) -> None:
     (queries / "modules/longest_runs.sql").write_text(shown("Add an SQL module")[0])
     head = (
         "from __future__ import annotations\n\nfrom collections.abc import Mapping\n\n"
-        "from analyze.plots.figure import Ask, Figure, Rows\n\n"
+        "from analyze.plots.figure import Figure, Rows, RunQuery\n\n"
     )
     (copy / "analyze/plots/kinds/stems.py").write_text(head + shown("Add a figure")[0])
     trace = str(write_trace(copy / "t.json", [kernel("a", 0, 3), kernel("a", 10, 7), kernel("b", 20, 5)]))

@@ -56,8 +56,9 @@ def test_info_describes_the_recording() -> None:
         "lacks Python stacks, allocator events, samples of GPUs, FLOP metrics, hardware metrics",
         "GPU NVIDIA H200, compute capability 9.0",
         "model resnet18, batch 16, 2 GPUs, ddp, fp32",
-        "without allocator events: memory-by-category, memory-by-op, memory-by-phase, memory-timeline",
-        "allocator events: torch.profiler with profile_memory=True",
+        "memory-by-category, memory-by-op, memory-by-phase, memory-timeline, phase-ranges: allocator events "
+        "(torch.profiler with profile_memory=True, or nsys with --cuda-memory-usage=true)",
+        "server-ranks, serving, throughput: there are steps of inference",
     ):
         assert text in said, text
     assert f"\n  analyze advise {shlex.quote(str(SAMPLES / 'resnet18-ddp2'))}\n" in told(SAMPLES / "resnet18-ddp2")
@@ -191,7 +192,7 @@ def test_unused_features_are_not_reported_as_missing() -> None:
     said = told(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
     assert not [name for name, h in DATA_KINDS.items() if h.optional and name in lacks]
-    assert "without compiled code: compiled" in " ".join(said.split())
+    assert "compiled: compiled code (torch.profiler" in " ".join(said.split())
 
 
 @pytest.mark.parametrize("sample", ["alexnet-ncu", "resnet18-1gpu"])

@@ -25,7 +25,8 @@ def test_output_over_the_input_is_rejected(command: str, tmp_path: Path) -> None
     before = path.read_bytes()
     for out in [tmp_path / "link.folded"] if command == "flame" else [path, tmp_path / "link.json"]:
         done = run_cli(*COMMANDS[command](path, out))
-        assert done.returncode == 2 and complaints(done)[-1] == f"analyze: {out}: cannot be written: it is read"
+        said = f"analyze: {out}: cannot be written: the command reads it"
+        assert done.returncode == 2 and complaints(done)[-1] == said
     assert path.read_bytes() == before
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.folded", "link.json", "t.json"]
 
@@ -38,7 +39,7 @@ def test_output_into_a_store_is_rejected(tmp_path: Path) -> None:
     for out in (store / "store.json", store / "new.json"):
         done = run_cli("query", "kernel-share", store, "-o", out)
         assert (done.returncode, complaints(done)) == (
-            2, [f"analyze: {out}: cannot be written: it is in a store that is read"],
+            2, [f"analyze: {out}: cannot be written: it is in a store that the command reads"],
         )  # fmt: skip
     assert (store / "store.json").read_bytes() == before and not (store / "new.json").exists()
 
@@ -46,5 +47,5 @@ def test_output_into_a_store_is_rejected(tmp_path: Path) -> None:
 def test_characters_missing_in_the_output_encoding(tmp_path: Path) -> None:
     path = write_trace(tmp_path / "t.json", [kernel("a", 1, 1)])
     done = run_python("-m", "analyze", "query", "kernel-share", path, PYTHONIOENCODING="ascii")
-    said = "analyze: the output has characters that ascii lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8"
+    said = "analyze: the output has characters that ascii cannot encode; set PYTHONIOENCODING=utf-8"
     assert done.returncode == 2 and complaints(done)[-1] == said

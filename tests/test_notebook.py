@@ -300,7 +300,7 @@ def test_a_figure_is_of_the_rows_of_its_answer() -> None:
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (lambda t: t.sql("SELECT 1"), "plot: only the answer to a query can be drawn"),
+        (lambda t: t.sql("SELECT 1"), "plot: only the answer of a query can be drawn"),
         (lambda t: t.query("kernel-share", select=["calls"]), "plot kernel-share: the figure needs the column"),
         (lambda t: t.query("collectives"), "plot collectives: no data for a figure; it needs"),
         (lambda t: t.query("runs"), "query runs has no figure"),

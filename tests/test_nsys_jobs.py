@@ -265,11 +265,11 @@ def test_reports_that_are_named_like_ranks(tmp_path: Path) -> None:
         report(tmp_path / "exports" / f"rank{n}.sqlite", [(1, 0, 100, 200 + n)])
         (tmp_path / "reports").mkdir(exist_ok=True)
         (tmp_path / "reports" / f"job.{n}.nsys-rep").write_bytes(b"%d" % n)
-    said = "2 traces are named like ranks but do not say so, so each is a run of its own;"
-    one_run = "`analyze ingest --as-one-run` takes them for one"
+    said = "2 traces have ranks in their names only, so each is a run of its own;"
+    one_run = "`analyze ingest --as-one-run` reads them as one run"
     assert discover([tmp_path / "exports"]).warnings == [f"{tmp_path}/exports: {said} {one_run}"]
-    said = "2 reports of Nsight Systems are not looked into for their ranks, so each is a run of its own;"
-    export = "`nsys export --type sqlite` makes files whose ranks are read, and"
+    said = "the ranks of 2 reports of Nsight Systems are not read, so each is a run of its own;"
+    export = "`nsys export --type sqlite` writes files whose ranks are read, and"
     assert discover([tmp_path / "reports"]).warnings == [f"{tmp_path}/reports: {said} {export} {one_run}"]
     [run] = discover([tmp_path / "exports"], as_one=True)
     assert [f.rank for f in run.files] == [0, 1]

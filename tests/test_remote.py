@@ -77,7 +77,7 @@ def test_samples_have_the_same_rows_as_in_a_folder(tmp_path: Path, url: str) -> 
     assert reader.sql("SELECT count(*) AS n FROM kernels").dicts() == [{"n": len(expected["kernels"])}]
     assert analyze.ingest(*paths, store=url).ingested == []
     assert stored_rows(url, TOLD) == expected
-    with pytest.raises(InputError, match="no run folder and no file that a source reads"):
+    with pytest.raises(InputError, match="contains no run folder and no file that a source reads"):
         analyze.ingest(url, store=tmp_path / "other")
 
 

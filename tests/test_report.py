@@ -193,7 +193,7 @@ def test_report_of_a_comparison(tmp_path: Path) -> None:
 
 
 def test_report_with_where_and_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no run that --where selects"):
+    with pytest.raises(InputError, match="no run matched --where or --profiler"):
         page(tmp_path / "a.html", SAMPLES / "late-rank", where="model = 'none'")
     for arguments, sentence in (
         ([SAMPLES / "late-rank", "-o", tmp_path / "a.pdf"], "a report is written as .html"),

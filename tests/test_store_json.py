@@ -177,7 +177,7 @@ def test_too_many_shards_are_rejected(tmp_path: Path) -> None:
     said = f"analyze: {plan}: not what a shard of an ingest writes: Expected `int` <= 999999 - at `$.of`\n"
     assert (done.returncode, done.stderr) == (2, said)
     done = run_cli("ingest", tmp_path / "job", "-s", store, "--launcher", "local", "--shards", "1000000000")
-    assert done.returncode == 2 and "--shards 1000000000: must be within 1 and 999999" in done.stderr
+    assert done.returncode == 2 and "--shards 1000000000: must be from 1 to 999999" in done.stderr
 
 
 def test_a_shard_names_only_its_own_files(tmp_path: Path) -> None:

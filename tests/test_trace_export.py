@@ -226,7 +226,7 @@ def test_trace_command(tmp_path: Path) -> None:
     result = run_cli("trace", hand_made(tmp_path / "t.json"), "-o", target)
     assert result.returncode == 0 and "5 events, 1 arrows" in result.stdout
     several = run_cli("trace", SAMPLES, "-o", target)
-    assert several.returncode == 2 and "one run makes a trace" in several.stderr
+    assert several.returncode == 2 and "a trace has one run" in several.stderr
     assert len(complaints(several)) == 1
     bad = run_cli("trace", hand_made(tmp_path / "t.json"), "-o", "/no/such/folder/x.json")
     assert bad.returncode == 2 and "cannot be written" in bad.stderr

@@ -232,7 +232,7 @@ def test_compiled_code_is_aligned_by_the_modules_of_both_sides(tmp_path: Path) -
     compared = analyze.compare(a, b, level="step")
     found = {r["part"]: r["change_ns"] for r in compared.answer.dicts()}
     assert found == {"Model_0, forward": -18_000, "(idle)": 18_000, "(no module), (outside)": 0, REST: 0}
-    assert "parts of the step of a GPU, by module (step-parts): hidden is work behind other work" in compared.notes
+    assert "parts of the step of a GPU, by module (step-parts); hidden work runs behind other work" in compared.notes
 
 
 def test_operators_in_common_do_not_align_compiled_code(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_exit_codes(tmp_path: Path) -> None:
     assert code(a[0], b[0], "--fail-if", "step_time > 2%", "--unsure", "fail") == 1
     assert code(a[0], b[0], "--fail-if", "step_time > 2%", "--unsure", "pass") == 0
     one = run_cli("compare", a[0], b[0])
-    assert "one run cannot tell how runs differ" in one.stderr and "cannot tell" in one.stdout
+    assert "one run per side does not show how runs differ" in one.stderr and "cannot tell" in one.stdout
     for arguments, says in (
         ([*a, *b], "the runs of B follow --with"),
         ([a[0]], "not a folder of collect ab"),

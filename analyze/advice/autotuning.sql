@@ -1,4 +1,4 @@
--- Kernels are tried out during the recording
+-- Kernels are autotuned during the recording
 --
 -- Saving: Time in which a GPU is idle while an operator or Triton times kernels to choose one, mean over the GPUs;
 -- minus lazy loading. It is spent once for each shape.

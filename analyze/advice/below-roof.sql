@@ -1,4 +1,4 @@
--- Kernels reach neither the bandwidth nor the arithmetic of the GPU
+-- Kernels reach neither the bandwidth nor the arithmetic peak of the GPU
 --
 -- Saving: Duration x (1 - share of the nearer peak), of kernels below 60 % of both, mean over the ranks: as if they
 -- reached that peak.

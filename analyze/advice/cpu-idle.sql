@@ -1,4 +1,4 @@
--- The CPU is outside of operators
+-- The CPU is not in an operator
 --
 -- Saving: Time in which no thread of a process runs an operator or waits for data, mean over the ranks; of recordings
 -- on CPUs only.

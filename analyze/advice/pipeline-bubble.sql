@@ -22,9 +22,9 @@ counts AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('each GPU spends %s only waiting, in %s; others wait longest for rank %d, %s while it does not wait itself',
+    printf('each GPU waits %s without other work, in %s; others wait longest for rank %d: %s while it does not wait',
         ms(e.ns / gpus), counted(c.calls, 'pair of send and receive', 'pairs of send and receive'), r.rank,
-        ms(r.blocked_ns)) || coalesce(printf(', in which its GPU computes for %s and is idle for %s',
+        ms(r.blocked_ns)) || coalesce(printf(', and its GPU computes for %s and is idle for %s',
             ms(d.ns - d.idle_ns), ms(d.idle_ns)), '') || coalesce(w.note, '') AS evidence,
     unnest(coalesce(d.longest, e.longest)), d.source
 FROM exposed e

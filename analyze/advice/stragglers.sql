@@ -28,10 +28,10 @@ counts AS (
 )
 SELECT
     g.run_group, run_id, e.ns / gpus AS saving_ns,
-    printf('in %s each rank waits %s in total (mean over ranks; maximum %s); rank %d is last in %d of %d, '
-        || 'and others wait %s for it alone',
+    printf('in %s each rank waits %s in total (mean over ranks; maximum %s); rank %d is last in %d of %d; '
+        || 'others wait %s for it',
         counted(c.calls, 'collective', 'collectives'), ms(l.ns), ms(most_ns), r.rank, r.times_last, r.calls,
-        ms(r.blocked_ns)) || coalesce(printf(', in which its GPU computes for %s and is idle for %s',
+        ms(r.blocked_ns)) || coalesce(printf(', while its GPU computes for %s and is idle for %s',
             ms(d.ns - d.idle_ns), ms(d.idle_ns)), '') || coalesce(w.note, '') || coalesce(n.note, '') AS evidence,
     unnest(coalesce(d.longest, e.longest)), d.source
 FROM exposed e

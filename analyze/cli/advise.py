@@ -56,7 +56,7 @@ def advise(
         chosen = where is not None or profiler is not None
         write_text(shown, text, command(map(as_given, paths)), chosen=chosen, cautions=cautions)
         for line in text.getvalue().rstrip("\n").split("\n"):
-            # Commands are not wrapped: they are there to be copied.
+            # Commands are not wrapped, so that they can be copied.
             is_command = line.lstrip().startswith(("more: ", "look: "))
             file.write(f"{line}\n" if is_command else terminal.to_width(line, file))
 

@@ -35,7 +35,7 @@ def compare(
         list[Path],
         typer.Argument(
             metavar="A...",
-            help="A and B: stores, run folders or raw trace files; with --with, runs of A; or a folder of collect ab.",
+            help="A and B: stores, run folders or raw trace files. With --with, runs of A. Or a folder of collect ab.",
         ),
     ],
     b: Annotated[
@@ -157,7 +157,7 @@ def compare(
         flame=flame,
         comment=comment,
     )
-    print_answer(result.answer, form, output, wide)  # Where both go into one log, the verdict comes last.
+    print_answer(result.answer, form, output, wide)  # In a log of stdout and stderr, the verdict comes last.
     terminal.note(result.notes)
     for failure in result.failures:
         terminal.say(f"failed: {failure}")

@@ -62,7 +62,7 @@ COMMANDS = (
 """In the order of `analyze --help`."""
 
 for command_function in COMMANDS:
-    # The list of commands shows a short help whole; it cuts what it takes from a docstring.
+    # The list of commands shows short_help in full, and truncates docstrings.
     summary = (command_function.__doc__ or "").partition("\n\n")[0]
     own_class = SidesCommand if command_function in (compare, report) else None
     of_query = command_function in (query, pivot, plot)
@@ -104,7 +104,7 @@ def _with_command(arguments: list[str]) -> list[str]:
 def main() -> None:
     """Run the command that the process was started with."""
     signals.watch()
-    if sys.platform == "win32":  # a pipe or a file has the code page of the region there, which lacks ─ and Σ
+    if sys.platform == "win32":  # there, pipes and files use the region's code page, which lacks ─ and Σ
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(encoding="utf-8")
@@ -129,7 +129,7 @@ def run(arguments: list[str]) -> NoReturn:
         _fail(os_error_sentence(e))
     except UnicodeError as e:
         if isinstance(e, UnicodeEncodeError) and not e.encoding.startswith("utf"):
-            _fail(f"the output has characters that {e.encoding} lacks; have it in UTF-8, as by PYTHONIOENCODING=utf-8")
+            _fail(f"the output has characters that {e.encoding} cannot encode; set PYTHONIOENCODING=utf-8")
         _fail(f"an argument or a name is not valid UTF-8: {e}")
     except KeyboardInterrupt:
         _exit_if_signalled()
@@ -152,7 +152,7 @@ def _exit_if_signalled() -> None:
 
 
 def _fail_internally(error: Exception) -> NoReturn:
-    """Say that the fault is ours, and how to report it."""
+    """Print that this is a fault of tracequarry, and how to report it."""
     import traceback
 
     traceback.print_exception(error)

@@ -14,7 +14,7 @@ def mcp(
     paths: Paths,
     queries: QueryFolders = None,
 ) -> None:
-    """Serve the queries to an agent, by the Model Context Protocol (MCP) over stdin and stdout."""
+    """Serve the queries to an agent over the Model Context Protocol (MCP), on stdin and stdout."""
     from analyze.agents import server
 
     traces = analyze.open(*paths, queries=queries or ())

@@ -30,9 +30,11 @@ from analyze.cli.shared_options import (
 def pivot(
     name: Annotated[str, typer.Argument(help="The query.", autocompletion=completion.queries)],
     paths: Paths,
-    rows: Annotated[str, typer.Option("--rows", help="Columns for the rows, of --by or of the query.")],
-    value: Annotated[str, typer.Option("--value", help="Column of the query for the cells.")],
-    columns: Annotated[str, typer.Option("--columns", help="Columns for the columns: as for --rows.")] = "",
+    rows: Annotated[
+        str, typer.Option("--rows", help="Columns that label the rows: columns of the query, or those that --by takes.")
+    ],
+    value: Annotated[str, typer.Option("--value", help="Column of the query that fills the cells.")],
+    columns: Annotated[str, typer.Option("--columns", help="Columns that label the columns, as --rows.")] = "",
     agg: Annotated[
         str | None, typer.Option("--agg", help="Combine several values of a cell: sum, avg, min or max.")
     ] = None,
@@ -47,7 +49,7 @@ def pivot(
     wide: Wide = False,
     queries: QueryFolders = None,
 ) -> None:
-    """Show one column of a query as a pivot table. For example: models by batch sizes."""
+    """Show one column of a query as a pivot table, for example by model and batch size."""
     form = form_of(format, output)
     params = parse_params(param or [], group=group)
     find_query("pivot", name, queries).bind(params)  # Report bad ones before anything is read.

@@ -24,7 +24,7 @@ def report(
         list[Path] | None,
         typer.Option(
             "--compare",
-            help="Recordings to compare with, all paths up to the next option: PATHS are before, these after.",
+            help="Recordings after the change: all paths up to the next option. PATHS are those before it.",
         ),
     ] = None,
     by: Annotated[

@@ -1,6 +1,6 @@
 """Sums over the call tree of a rank: by path, and the GPU work that the calls of a path launched.
 
-`docs/architecture.md` says why they are stored: a question reads thousands of paths instead of millions of calls.
+`docs/architecture.md` says why they are stored: a query reads thousands of paths instead of millions of calls.
 """
 
 from __future__ import annotations

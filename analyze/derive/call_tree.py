@@ -183,7 +183,7 @@ DERIVED = (
     Derived(
         declare_table(
             "call_tree",
-            "an operator, range, Python function or CUDA call, with its place in the call tree of its thread",
+            "an operator, range, Python function or CUDA call, with its position in the call tree of its thread",
             *_COLUMNS,
         ),
         version=1,
@@ -193,7 +193,7 @@ DERIVED = (
     Derived(
         declare_table(
             "captured_tree",
-            "a row of call_tree while a CUDA graph was captured, with its place among these",
+            "a row of call_tree while a CUDA graph was captured, with its position among these",
             *_COLUMNS,
         ),
         version=1,

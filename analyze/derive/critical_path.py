@@ -380,7 +380,7 @@ DERIVED = (
             "critical_path",
             "a piece of the critical path of a rank's recording or a step of it (docs/critical-path.md)",
             ("turn", "int32", "", "the step, as in recorded_steps; NULL for the path of the whole recording"),
-            ("seq", "int64", "", "place in the path, from 0"),
+            ("seq", "int64", "", "position in the path, from 0"),
             ("kind", "string", "", "cpu, launch, kernel, communication, copy, gap, stream_wait, sync, profiler, other"),
             ("name", "string", "", "kernel (short), launch call, call that waited, or profiler overhead; NULL of cpu"),
             ("tid", "int64", "", "thread, of a piece on the CPU"),

@@ -285,7 +285,7 @@ _TABLE = declare_table(
     "graph_launches",
     "a launch call in the capture of a CUDA graph",
     ("graph", "int32", "", "number of the graph, as in graph_nodes; else in the order of the captures"),
-    ("begin_ns", "int64", "ns", "begin of its capture"),
+    ("begin_ns", "int64", "ns", "start of its capture"),
     ("end_ns", "int64", "ns", "end of its capture"),
     ("node", "int32", "", "node in graph_nodes; NULL if its nodes are not known, or not as many as the calls"),
     ("kind", "string", "", "kernel, memcpy or memset"),

@@ -65,7 +65,7 @@ DERIVED = (
         declare_table(
             "recorded_steps",
             "a training step, as a range of the profiler or an NVTX range `step` says",
-            ("turn", "int32", "", "place among the steps of the rank, from 0"),
+            ("turn", "int32", "", "position among the steps of the rank, from 0"),
             ("number", "int32", "", "the number in the range's name; NULL where it has none"),
             *INTERVAL,
             ("next_ns", "int64", "ns", "start of the step that follows; NULL for the last"),

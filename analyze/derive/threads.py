@@ -95,7 +95,7 @@ class OpenIntervals:
 
 
 def find(known: Ints, wanted: Ints) -> Ints:
-    """Return the place of each wanted number among ascending ones; -1 where it is not there."""
+    """Return the position of each wanted number among ascending ones; -1 if it is missing."""
     if not len(known):
         return np.full(len(wanted), -1)
     place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)

@@ -94,13 +94,13 @@ def contents(clear: bool = False, max_size: str | int | None = None) -> Contents
 def open_stores(
     paths: Sequence[Path],
     progress: Progress | None = None,
-    tell: Callable[[str], object] = lambda text: None,
+    on_read: Callable[[str], object] = lambda text: None,
 ) -> tuple[list[Store], list[str]]:
     """Open a store for each path of the user; return them and the warnings of the ingest.
 
     A store is opened directly. Raw files and folders are ingested into the cache: each run folder into a store of its
     own. All others, and several run folders of nodes of a job, are ingested into one store: only together do they say
-    what is one run. An entry is updated when a size, modification time or entity tag changes; `tell` then receives
+    what is one run. An entry is updated when a size, modification time or entity tag changes; `on_read` then receives
     what the files were read as. Raises InputError.
     """
     progress = progress or Silent()
@@ -116,11 +116,11 @@ def open_stores(
             protect(path)
             stores.append(_opened(Store(path), warnings))
         elif path in folders and (len(folders) == 1 or not is_part_of_job(folders[path])):
-            stores.append(_cached([path], progress, warnings, tell))
+            stores.append(_cached([path], progress, warnings, on_read))
         else:
             together.append(path)
     if together:
-        stores.append(_cached(together, progress, warnings, tell))
+        stores.append(_cached(together, progress, warnings, on_read))
     if not any(s.snapshot.runs for s in stores):
         raise InputError(f"{given[0] if given else 'PATH'}: the store has no runs")
     return stores, warnings
@@ -142,13 +142,15 @@ def _opened(store: Store, warnings: list[str]) -> Store:
             raise InputError(f"{problem}; ingest {run_id} again")
     if old := [r for r, run in store.snapshot.runs.items() if run.parser < PARSER_VERSION]:
         warnings.append(
-            f"{store}: {len(old)} run(s) were ingested by an older tracequarry, and what it did not read is "
+            f"{store}: {len(old)} run(s) were ingested by an older tracequarry; columns that it did not read are "
             "missing; ingest them again"
         )
     return store
 
 
-def _cached(given: Sequence[RawPath], progress: Progress, warnings: list[str], tell: Callable[[str], object]) -> Store:
+def _cached(
+    given: Sequence[RawPath], progress: Progress, warnings: list[str], on_read: Callable[[str], object]
+) -> Store:
     """Return the entry of some paths, updated if they changed."""
     resolved = [str(p.resolve()) for p in given]
     key = "\0".join(resolved).encode("utf-8", "surrogateescape")
@@ -177,7 +179,7 @@ def _cached(given: Sequence[RawPath], progress: Progress, warnings: list[str], t
             source = _Source(paths=[printable_text(p) for p in resolved], state=state, bytes=_bytes(folder))
             cache.write(f"{folder.name}/{_SOURCE}", msgspec.json.encode(source))
         warnings += runs.warnings + result.warnings
-        tell(result.read_as)
+        on_read(result.read_as)
         evict(keep=folder)
     raise InputError(f"{given[0]}: the files change faster than they are read")
 

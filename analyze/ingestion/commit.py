@@ -14,7 +14,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.ingestion.file_merging import merge
 from analyze.ingestion.grouping import read_as, spans
-from analyze.ingestion.ingest import TOLD, IngestResult, leave_out_second, replaced, sentences, tables_of_run
+from analyze.ingestion.ingest import MOST_REPORTED, IngestResult, leave_out_second, replaced, sentences, tables_of_run
 from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import (
@@ -110,7 +110,7 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
                     result.add(read.run, read.files, read.done)
         found = [run for _, run, _ in written] + [store.snapshot.runs[r] for r in result.unchanged]
         if failures and not found:
-            raise InputError("; ".join(failures[:TOLD]))
+            raise InputError("; ".join(failures[:MOST_REPORTED]))
         result.warnings += [f"{problem}; left out" for problem in failures]
         mark = secrets.token_hex(8)
         for one in chosen:
@@ -304,7 +304,7 @@ def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[Stor
     stored.tables = read.tables
     if len(read.done) < len(every):
         for table in (t for t in read.tables if t not in RUN_TABLES):
-            # A rank of a table is once in the files of a shard that were put together: of the first that has it there.
+            # The merged file of a shard has each rank of a table once: from the first raw file that has it.
             kept = _owners(every, read.done, table)
             files, stored.tables[table] = read.tables[table], []
             for file in files:

@@ -92,7 +92,7 @@ def _discover(given: list[RawPath], known: Mapping[FileState, StoredFile], as_on
         if not below.folders and not below.files:
             raise InputError(
                 "; ".join(w.removesuffix("; left out") for w in below.warnings[:3])
-                or f"{path}: no run folder and no file that a source reads found in it"
+                or f"{path}: contains no run folder and no file that a source reads"
             )
         for folder in below.folders:
             folders.setdefault(folder.resolve(), folder)

@@ -1,7 +1,7 @@
 """Read the captures of the CUDA graphs of a rank, which lie in files beside its trace.
 
 `collect` writes rank-0.graphs.json.gz beside rank-0.trace.json.gz. Others keep the Chrome traces of captures in a
-folder capture_traces beside the trace.
+folder capture_traces next to the trace.
 """
 
 from __future__ import annotations

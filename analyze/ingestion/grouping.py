@@ -204,15 +204,15 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
             continue
         ranks = [name_rank(n) for n in names]
         each = "so each is a run of its own;"
-        one_run = "`analyze ingest --as-one-run` takes them for one"
+        one_run = "`analyze ingest --as-one-run` reads them as one run"
         if kind == "nsys_report":
             # Only an export is looked into before it is read.
             hints.append(
-                f"{folder}: {len(names)} reports of Nsight Systems are not looked into for their ranks, {each} "
-                f"`nsys export --type sqlite` makes files whose ranks are read, and {one_run}"
+                f"{folder}: the ranks of {len(names)} reports of Nsight Systems are not read, {each} "
+                f"`nsys export --type sqlite` writes files whose ranks are read, and {one_run}"
             )
         elif None not in ranks and len(set(ranks)) == len(ranks):
-            hints.append(f"{folder}: {len(names)} traces are named like ranks but do not say so, {each} {one_run}")
+            hints.append(f"{folder}: {len(names)} traces have ranks in their names only, {each} {one_run}")
     return hints
 
 

@@ -31,7 +31,7 @@ from analyze.store.store import StagedFile, Store
 
 _MOST_FILES = 64
 """Files of a table of a run; more are merged."""
-TOLD = 3
+MOST_REPORTED = 3
 """Reasons in the message if nothing could be read."""
 _NAMES = 16 << 10
 """Kernel names classified per batch."""
@@ -122,7 +122,7 @@ def ingest(
                 found.append(stored)
                 result.add(run, files, done)
     if failures and not found:
-        raise InputError("; ".join(failures[:TOLD]))
+        raise InputError("; ".join(failures[:MOST_REPORTED]))
     result.warnings += [f"{problem}; left out" for problem in failures]
     result.read_as = read_as((run.ranks, run.world_size) for run in found)
     return result

@@ -95,7 +95,7 @@ def _set_up(parent: int) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
-class _Here(Executor):
+class _InlineExecutor(Executor):
     """Runs work in this process: for work that is shorter than starting a process."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -111,7 +111,7 @@ class _Here(Executor):
 def worker_pool(workers: int) -> Iterator[Executor]:
     """Start worker processes and kill them on an error. With 0, this process does the work itself."""
     if not workers:
-        yield _Here()
+        yield _InlineExecutor()
         return
     if sys.platform == "win32":
         workers = min(workers, 61)  # Windows waits for at most 63 handles

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from analyze.errors import InputError, MachineError
 from analyze.ingestion.commit import commit, done_shards
 from analyze.ingestion.grouping import spans
-from analyze.ingestion.ingest import TOLD, IngestResult
+from analyze.ingestion.ingest import MOST_REPORTED, IngestResult
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import MOST, Share, ingest_shard
 from analyze.store.file_digest import Digests
@@ -83,7 +83,7 @@ def launch(
                 )
             outcomes = list(start([Share(n, of) for n in sorted(missing)]))
             if problems := [one.problem for one in outcomes if one.problem]:
-                raise InputError("; ".join(list(dict.fromkeys(problems))[:TOLD]))
+                raise InputError("; ".join(list(dict.fromkeys(problems))[:MOST_REPORTED]))
     return commit(store)
 
 
@@ -125,7 +125,7 @@ def script(
 
 def _number(runs: Sequence[RunInput], shards: int | None, most: int | None = None) -> int:
     if shards is not None and not 1 <= shards <= MOST:
-        raise InputError(f"--shards {shards}: must be within 1 and {MOST}")
+        raise InputError(f"--shards {shards}: must be from 1 to {MOST}")
     return shards or max(1, min(MOST_SHARDS, most or MOST_SHARDS, sum(len(run.files) for run in runs)))
 
 

@@ -188,7 +188,7 @@ def _write_file(
     before = size // 2 if isinstance(file.path, RemotePath) else 0  # fetching counts as half of the work
     reported = 0
 
-    def tell(position: int) -> None:
+    def advance(position: int) -> None:
         nonlocal reported
         if progress and position > reported:
             progress.advance(position - reported, file.path.name)
@@ -197,7 +197,7 @@ def _write_file(
     with ExitStack() as stack:
         writers: dict[tuple[str, int], TableWriter] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: tell(there // 2)))
+        path = stack.enter_context(sources.on_disk(file.kind, file.path, folder, lambda there: advance(there // 2)))
         rows = sources.read(file.kind, path, result.report, mapper)
         for table, own_rank, batch in chain(rows, captured_rows(file, folder, result.report, mapper)):
             rank = file.rank if own_rank is None else file.first_rank + own_rank
@@ -209,12 +209,12 @@ def _write_file(
             if table in kernel_names.COLUMNS:
                 found = batch.column(kernel_names.COLUMNS[table]).dictionary.to_pylist()
                 names.add(n for n in found if n is not None)
-            tell(before + min(size, result.report.position) * (size - before) // max(size, 1))
+            advance(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}
     drop_impossible_work(file, result.written, result.report)
     pa.default_memory_pool().release_unused()  # else what the chunks took is added to what the derived tables take
     result.written |= write_derived(result.written, run_id, folder, mapper, full)
     result.report.warnings = [printable_text(w) for w in result.report.warnings]
-    tell(size)
+    advance(size)
     return result

@@ -1,9 +1,9 @@
 """Read the figure that the header of a query declares: `-- @plot bars x=total_ns y=name color=family`.
 
 The first word is the kind, a module of `analyze.plots.kinds`. The others are its options, `name=value`, with commas
-between several values. A kind defines `OPTIONS`, which documents them, and `draw(rows, options, ask)`. A kind with
-`SUMS` also has the option `per=step,gpu` or `per=step,rank`: its times are sums over steps and GPUs or ranks, and are
-drawn as means over them.
+between several values. A kind defines `OPTIONS`, which documents them, and `draw(rows, options, run_query)`. A kind
+with `SUMS` also has the option `per=step,gpu` or `per=step,rank`: its times are sums over steps and GPUs or ranks, and
+are drawn as means over them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from analyze.errors import InputError
 from analyze.plots import kinds, per
-from analyze.plots.figure import Ask, Figure, Rows
+from analyze.plots.figure import Figure, Rows, RunQuery
 from analyze.query.query_declaration import Query
 
 KINDS = tuple(m.name for m in pkgutil.iter_modules(kinds.__path__))
@@ -78,7 +78,7 @@ def of_query(query: Query, params: Mapping[str, str], figure: str | None = None,
     return declaration
 
 
-def draw(declaration: Declaration, rows: Rows, ask: Ask, counts: per.Counts | None = None) -> Figure | None:
+def draw(declaration: Declaration, rows: Rows, run_query: RunQuery, counts: per.Counts | None = None) -> Figure | None:
     """Return the figure of an answer; None without data. `counts`: what its sums are over; None: unknown."""
     if not rows.rows:
         return None
@@ -86,5 +86,5 @@ def draw(declaration: Declaration, rows: Rows, ask: Ask, counts: per.Counts | No
     if declaration.per:
         sums = declaration.options[kind.SUMS].split(",")
         rows = per.divided(rows, sums, declaration.per, counts or per.Counts())
-    figure: Figure | None = kind.draw(rows, declaration.options, ask)
+    figure: Figure | None = kind.draw(rows, declaration.options, run_query)
     return figure and replace(figure, notes=(*figure.notes, *rows.said))

@@ -54,7 +54,7 @@ def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, 
     if title:
         made["title"] = {"text": title, "subtitle": list(figure.notes)} if figure.notes else title
     if figure.listed:
-        spec["layer"] = [*spec["layer"], *_list_beside(figure.listed, int(spec["height"]))]
+        spec["layer"] = [*spec["layer"], *_list_next_to(figure.listed, int(spec["height"]))]
     whole: dict[str, Any] = _with_texts(made | spec, lambda text: _BEYOND_UTF16_UNIT.sub(_spelled_out, _own(text)))
     return whole
 
@@ -140,7 +140,7 @@ def version() -> str:
     return metadata.version("vl-convert-python")
 
 
-def _list_beside(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
+def _list_next_to(lines: tuple[str, ...], height: int) -> list[dict[str, Any]]:
     """Return the numbered lines as text at the right of the figure."""
     step = min(46, (height - 24) // len(lines))
     said = [{"number": str(i + 1), "said": line.split(": ", 1), "at": 26 + i * step} for i, line in enumerate(lines)]

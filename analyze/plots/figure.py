@@ -125,7 +125,7 @@ class Rows(NamedTuple):
             raise InputError(f"cannot draw {name}: not a column of numbers") from None
 
 
-Ask = Callable[..., Rows]
+RunQuery = Callable[..., Rows]
 """Run another query on the same recordings: name and parameters. For figures that need two answers."""
 
 

@@ -69,17 +69,17 @@ class Result:
     ):
         names = distinct([c.name for c in columns])
         self.columns = tuple(c if c.name == n else replace(c, name=n) for c, n in zip(columns, names, strict=True))
-        """No two of one name: JSON, Parquet and data frames would lose one of them."""
+        """Their names are distinct: JSON, Parquet and data frames would lose one of two columns with one name."""
         self.note = note
-        """What of the recordings is not in it, in a sentence; empty if all is."""
+        """What was excluded from the recordings, in a sentence; empty for nothing."""
         self.cautions: tuple[str, ...] = ()
         """Data-quality checks of the recordings that are not ok, in sentences."""
         self.why: Callable[[], str] | None = None
         """Says why there are no rows, in a phrase."""
         self.hint = ""
-        """How to ask on, in a sentence."""
+        """What to query next, in a sentence."""
         self.main: tuple[str, ...] = ()
-        """Names of the columns that a table shows first where not all have room; empty for all."""
+        """Names of the columns that a table shows first if not all fit; empty for all."""
         self._taking = taking  # is entered while rows are taken
         self._result = plain(result) if isinstance(result, duckdb.DuckDBPyRelation) else result
         self._what = what

@@ -1,4 +1,4 @@
-"""Which runs and ranks a question reads: `--where`, `--profiler`, `--block` and `--by` in one value.
+"""Which runs and ranks a query reads: `--where`, `--profiler`, `--block` and `--by` in one value.
 
 `analyze.query.selected_runs` applies it.
 """
@@ -33,7 +33,7 @@ RUN_COLUMNS = {c.name: c for c in TABLES["runs"].columns} | dict.fromkeys(RANK_C
 
 @dataclass(frozen=True)
 class Selection:
-    """The runs and ranks that a question reads, and the groups of its answer. By default, all in one group.
+    """The runs and ranks that a query reads, and the groups of its answer. By default, all in one group.
 
     Of a workload that was recorded under several profilers, one timing pass is read: see `analyze.query.selected_runs`.
     """

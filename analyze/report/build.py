@@ -15,7 +15,7 @@ from analyze.advise import UNSURE, Advice, advise, blocks_note
 from analyze.errors import InputError, MachineError
 from analyze.ingestion.progress import Counted
 from analyze.plots import declared
-from analyze.plots.figure import Ask, Rows, cut, quantity
+from analyze.plots.figure import Rows, RunQuery, cut, quantity
 from analyze.plots.per import Counts
 from analyze.query.data_needs import lacks
 from analyze.query.engine import Engine
@@ -74,8 +74,8 @@ class Report:
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         if not self.engine.run_ids:
-            raise InputError("report: no run that --where selects")
-        self.runs = self.ask("runs").dicts()
+            raise InputError("report: no run matched --where or --profiler")
+        self.runs = self.run_query("runs").dicts()
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]
         self.several = len(self.timed or self.runs) > 1
@@ -86,7 +86,9 @@ class Report:
         for engine in self._engines.values():
             engine.close()
 
-    def ask(self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str) -> Rows:
+    def run_query(
+        self, name: str, params: Mapping[str, str] | None = None, by: tuple[str, ...] = (), **more: str
+    ) -> Rows:
         """Return the answer to a query, computed once. A query whose data was not recorded is not run."""
         given = {**(params or {}), **more}
         key = (name, tuple(sorted(given.items())), by)
@@ -124,7 +126,7 @@ class Report:
         """Return a part of the page; None without rows."""
         query = find(declaration["query"])
         params, by = self._asked(declaration)
-        rows = filter_rows(self.ask(query.name, params, by), declaration.get("keep", {}))
+        rows = filter_rows(self.run_query(query.name, params, by), declaration.get("keep", {}))
         if not rows.rows:
             return None
         text = declaration.get("figure", query.plot)
@@ -141,7 +143,7 @@ class Report:
         if text not in ("", "none"):
             try:
                 counts = None if by else Counts.of(self._engine_of(query, params, by))
-                draw(part, declared.of_query(query, params, text, by), rows, self.ask, counts)
+                draw(part, declared.of_query(query, params, text, by), rows, self.run_query, counts)
             except (InputError, MachineError) as e:
                 part.note = str(e)
         if declaration.get("table", True):
@@ -198,7 +200,7 @@ class Report:
 
     def summary(self) -> dict[str, Any] | None:
         """Return the row of `summary` of the one run that was timed; None for several."""
-        rows = {r["run_id"]: r for r in self.ask("summary").dicts()}
+        rows = {r["run_id"]: r for r in self.run_query("summary").dicts()}
         known = [rows[r["run_id"]] for r in self.timed or self.runs if r["run_id"] in rows]
         return known[0] if len(known) == 1 and not self.several else None
 
@@ -209,7 +211,7 @@ class Report:
 
     def checks(self) -> list[dict[str, str]]:
         """Return the data-quality checks; of several runs only notes and warnings, with the number of runs."""
-        facts = health.of_rows(self.ask("health").rows)
+        facts = health.of_rows(self.run_query("health").rows)
         several = self.several or len({f.run_id for f in facts}) > 1
         return [
             {
@@ -296,7 +298,9 @@ class Report:
         """Return the sentence about the location of a finding; empty if unknown."""
         if not declaration or self.several:
             return ""
-        rows = filter_rows(self.ask(declaration["query"], declaration.get("params", {})), declaration.get("keep", {}))
+        rows = filter_rows(
+            self.run_query(declaration["query"], declaration.get("params", {})), declaration.get("keep", {})
+        )
         found = rows.dicts()
         if most := declaration.get("most"):
             found.sort(key=lambda r: -(r[most] or 0))
@@ -411,9 +415,11 @@ def page_toml() -> dict[str, Any]:
     return tomllib.loads((_HERE / "page.toml").read_text(encoding="utf-8"))
 
 
-def draw(part: Part, declaration: declared.Declaration, rows: Rows, ask: Ask, counts: Counts | None = None) -> None:
+def draw(
+    part: Part, declaration: declared.Declaration, rows: Rows, run_query: RunQuery, counts: Counts | None = None
+) -> None:
     """Set the figure of a part; None without data. `counts`: what its sums are over."""
-    part.figure = declared.draw(declaration, rows, ask, counts)
+    part.figure = declared.draw(declaration, rows, run_query, counts)
 
 
 def filter_rows(rows: Rows, keep: Mapping[str, Any]) -> Rows:

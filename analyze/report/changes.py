@@ -65,7 +65,7 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
         words += [f"--where-{side}", report.selection.condition] if report.selection.condition else []
     part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
     shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
-    draw(part, declared.parse(declaration["figure"], "page.toml"), shown, before.ask)
+    draw(part, declared.parse(declaration["figure"], "page.toml"), shown, before.run_query)
     part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
     part.open = part.figure is None
     return part, list(result.notes)

@@ -103,11 +103,11 @@ def draw(
     declaration = declared.of_query(query, params, figure, engine.selection.by)
     rows = Rows.of(answer)
 
-    def ask(name: str, **more: str) -> Rows:
+    def run_query(name: str, **more: str) -> Rows:
         return Rows.of(engine.query(find(name), more))
 
     try:
-        drawn = declared.draw(declaration, rows, ask, None if engine.selection.by else Counts.of(engine))
+        drawn = declared.draw(declaration, rows, run_query, None if engine.selection.by else Counts.of(engine))
     except KeyError as e:
         if e.args[0] in {c.name for c in rows.columns}:
             raise

@@ -171,7 +171,7 @@ class StudyReport(Report):
             create_table(self.tables, f"{declaration.id}_printed", rows.columns, rows.rows)
         if rows.rows:
             if printed.figure:
-                draw(shown, declared.parse(printed.figure, "printed.figure"), rows, self.ask)
+                draw(shown, declared.parse(printed.figure, "printed.figure"), rows, self.run_query)
             shown.table = table(rows, (), len(rows.rows))
             shown.open = shown.figure is None
         return shown

@@ -236,8 +236,8 @@ class Timeline extends TimelineDetails {
     const keys = {
       w: () => this.zoom(0.6), s: () => this.zoom(1 / 0.6), '+': () => this.zoom(0.6), '=': () => this.zoom(0.6),
       '-': () => this.zoom(1 / 0.6), a: () => this.pan(-0.2), d: () => this.pan(0.2), ArrowLeft: () => this.pan(-0.2),
-      ArrowRight: () => this.pan(0.2), 0: () => this.whole(), Home: () => this.whole(), '.': () => this.beside(1),
-      ',': () => this.beside(-1), Escape: () => this.choose(null),
+      ArrowRight: () => this.pan(0.2), 0: () => this.whole(), Home: () => this.whole(), '.': () => this.neighbour(1),
+      ',': () => this.neighbour(-1), Escape: () => this.choose(null),
       f: () => this.selected && this.goTo(this.selected.t, this.selected.d, this.selected.lane),
     };
     const act = keys[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -247,7 +247,7 @@ class Timeline extends TimelineDetails {
   }
 
   /** Choose the next (or the previous) event of the row; without one chosen, the first in view. */
-  beside(by) {
+  neighbour(by) {
     const chosen = this.selected && this.selected.row;
     const row = chosen || this.events.rows.find(r => r.t.some(t => t >= this.from && t < this.to));
     if (!row) return;

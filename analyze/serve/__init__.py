@@ -1,1 +1,1 @@
-"""Recordings as pages of a server on this machine: the report, each question, SQL, and two runs compared."""
+"""Recordings as pages of a server on this machine: the report, each query, SQL, and two runs compared."""

@@ -76,7 +76,9 @@ class Guard:
             _, _, origin = headers.get("origin", "").partition("://")
             if origin.lower() != hosts[0].lower():
                 return PlainTextResponse("requests from other sites are not allowed\n", 403)
-        elif headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _asks_nothing(scope, headers):
+        elif headers.get("sec-fetch-site", "none") not in ("same-origin", "none") and not _is_plain_link(
+            scope, headers
+        ):
             return PlainTextResponse(
                 "links on other sites open only start pages; copy the address into the browser\n", 403
             )
@@ -124,7 +126,7 @@ class Guard:
         return self._any_address
 
 
-def _asks_nothing(scope: Scope, headers: Headers) -> bool:
+def _is_plain_link(scope: Scope, headers: Headers) -> bool:
     """Return whether a request from another site is a followed link to a start page without parameters.
 
     Images, scripts, frames and fetches are not. Parameters could start expensive queries.

@@ -119,7 +119,7 @@ class Site:
         self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
         self.queries = catalog(folders)
 
-    # --- what is asked --------------------------------------------------------------------------------------------
+    # --- the request ----------------------------------------------------------------------------------------------
 
     def _report(self, page: PageSelection) -> Report:
         links = Addresses(page, self._folders)
@@ -220,7 +220,7 @@ class Site:
                 answer = timelines.window(*window, _whole(given, "width") or 1_000)
             return json.dumps(answer, separators=(",", ":"))
 
-    # --- a question -----------------------------------------------------------------------------------------------
+    # --- a query --------------------------------------------------------------------------------------------------
 
     def questions(self) -> str:
         """Return the list of queries."""
@@ -268,7 +268,7 @@ class Site:
                 why = f"none with {nothing}." if asked.only else why_empty(engine, query, params, asked.filter)
                 notes.append(f"No rows: {why}")
             elif query.aggregates_runs(by, len(engine.run_ids), [c.name for c in rows.columns]):
-                notes.append(f"{len(engine.run_ids)} runs taken together; group by run_id or model to tell them apart.")
+                notes.append(f"{len(engine.run_ids)} runs combined; group by run_id or model to separate them.")
             sql = query.filled(params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
             links = Addresses(selection, self._folders)

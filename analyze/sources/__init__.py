@@ -53,7 +53,7 @@ def _is_database(path: RawPath) -> bool:
 
 @contextmanager
 def on_disk(
-    kind: str, path: RawPath, folder: Path | None = None, tell: Callable[[int], object] | None = None
+    kind: str, path: RawPath, folder: Path | None = None, on_copied: Callable[[int], object] | None = None
 ) -> Iterator[Path]:
     """Yield the raw file itself, or a copy of a remote one with its companions (`analyze.sources.remote.fetched`)."""
     if isinstance(path, Path):
@@ -64,7 +64,7 @@ def on_disk(
         beside = [p for p in path.parent.iterdir() if p.suffix == path.suffix and p.is_file()]
     else:
         beside = [p for end in source.beside if (p := path.with_name(path.name + end)).is_file()]
-    with fetched(path, beside, folder, tell) as copy:
+    with fetched(path, beside, folder, on_copied) as copy:
         yield copy
 
 

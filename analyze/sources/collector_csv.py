@@ -41,7 +41,7 @@ def read_table(table: str, needs: str, path: Path, report: FileReport) -> Iterat
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     if not header:
         _header(path, table, needs, kinds, "", [])
-    lost.tell()
+    lost.warn()
     yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
 
 

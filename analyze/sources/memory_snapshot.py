@@ -130,7 +130,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             history.lost += history.numbers[first]  # one list twice: its events are of the first device
         else:
             history.add(device, trace)
-    _tell(path, report, history.lost, "events of the allocator")
+    _warn_of_losses(path, report, history.lost, "events of the allocator")
     for row in _blocks(snapshot["segments"], stacks, path, report):
         blocks.append(row)
         yield from batches(_BATCH_ROWS)
@@ -202,10 +202,10 @@ def _blocks(segments: list[Any], stacks: _Stacks, path: Path, report: FileReport
                 "stack": stacks.number(entry.get("frames")),
             }
             addr = addr + size if addr is not None and size is not None else None
-    _tell(path, report, lost, "blocks or segments")
+    _warn_of_losses(path, report, lost, "blocks or segments")
 
 
-def _tell(path: Path, report: FileReport, lost: int, what: str) -> None:
+def _warn_of_losses(path: Path, report: FileReport, lost: int, what: str) -> None:
     if lost:
         report.lost += lost
         report.warnings.append(f"{path}: {lost:,} {what} were dropped: a value in them is missing or cannot be")

@@ -150,7 +150,7 @@ class _Log:
     def end(self, path: Path, report: FileReport) -> None:
         """Report what was lost."""
         self._close()
-        self._lost.tell()
+        self._lost.warn()
         if self._missing:
             report.warnings.append(
                 f"{path.name}: records that its dumps announce and that are not there: {self._missing:,}"

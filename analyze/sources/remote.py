@@ -143,14 +143,14 @@ class RemotePath:
         self._check(len(data), end - start)
         return data
 
-    def fetch(self, folder: Path, tell: Callable[[int], object] | None = None) -> Path:
-        """Copy the file into a folder; `tell` receives the number of bytes copied."""
+    def fetch(self, folder: Path, on_copied: Callable[[int], object] | None = None) -> Path:
+        """Copy the file into a folder; `on_copied` receives the number of bytes copied."""
         from fsspec.callbacks import Callback
 
         if Path(self.name).name != self.name or len(self.name.encode()) > _LONGEST_NAME:
             raise InputError(f"{self}: cannot be read: no file of this machine can have its name")
         copy, size = folder / self.name, self.facts().bytes
-        hooks = {"told": lambda size, value, **_: tell(value)} if tell else {}
+        hooks = {"progress": lambda size, value, **_: on_copied(value)} if on_copied else {}
         with self._errors():
             self._tree.system.get_file(self._tree.name(self._url), str(copy), callback=Callback(hooks=hooks))
         self._check(copy.stat().st_size, size)
@@ -158,7 +158,7 @@ class RemotePath:
 
     def _check(self, came: int, size: int) -> None:
         if came != size:
-            raise InputError(f"{self}: changed while it was read: {came} of {size} bytes came")
+            raise InputError(f"{self}: changed while it was read: {came} of {size} bytes arrived")
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -212,9 +212,9 @@ def fetched(
     path: RemotePath,
     beside: Iterable[RemotePath] = (),
     folder: Path | None = None,
-    tell: Callable[[int], object] | None = None,
+    on_copied: Callable[[int], object] | None = None,
 ) -> Iterator[Path]:
-    """Yield a temporary copy of a file and its companions; `tell` as in `RemotePath.fetch`.
+    """Yield a temporary copy of a file and its companions; `on_copied` as in `RemotePath.fetch`.
 
     With `folder` the copy is created there unless there is a cached one. Without, it may be cached for the next reader.
     Raises InputError that names the URL, and StorageError, also if the local disk is full.
@@ -225,7 +225,7 @@ def fetched(
         place = copy.parent if copy else Path(tempfile.mkdtemp(prefix="tracequarry-", dir=folder))
     stays = keep and copy is not None
     try:
-        copy = copy or path.fetch(place, tell)
+        copy = copy or path.fetch(place, on_copied)
         for other in beside:
             if not (place / other.name).exists():
                 other.fetch(place)

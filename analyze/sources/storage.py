@@ -140,7 +140,7 @@ def _is_failure(cause: BaseException | None) -> TypeGuard[Exception]:
 def _facts(url: str, info: dict[str, Any]) -> FileFacts:
     """Raise InputError if the storage does not say the size of a file."""
     if not isinstance(info.get("size"), int):
-        raise InputError(f"{url}: its server does not say how large it is")
+        raise InputError(f"{url}: its server does not report its size")
     etag = next((str(value).strip('"') for key, value in info.items() if key.lower() == "etag" and value), None)
     return FileFacts(info["size"], _seconds(next((info[t] for t in _TIMES if info.get(t)), 0)) * 10**9, etag)
 

@@ -47,7 +47,7 @@ class LostRows:
         """Return the line of the first lost row and the reason; None if there is none."""
         return min((f"line {line}: {why}" for why, (_, line) in self._why.items()), key=_line_of, default=None)
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         """Add a sentence for each reason to the warnings."""
         for why, (lines, first) in self._why.items():
             which = f"line {first} is" if lines == 1 else f"{lines} lines, the first of them {first}, are"
@@ -83,7 +83,7 @@ def csv_cells(record: str, delimiter: str = ",") -> list[str] | None:
 def whole(text: str, bits: int = 64) -> int:
     """Parse an integer that fits into a signed column of this width. Raises ValueError."""
     if not _WHOLE.fullmatch(text) or not -(1 << (bits - 1)) <= int(text) < 1 << (bits - 1):
-        raise ValueError(f"{text[:40]!r} is no whole number of {bits} bits")
+        raise ValueError(f"{text[:40]!r} is not an integer of {bits} bits")
     return int(text)
 
 
@@ -91,7 +91,7 @@ def count(text: str) -> int:
     """Parse a count. Raises ValueError."""
     value = whole(text)
     if value < 0:
-        raise ValueError(f"{text} is less than none")
+        raise ValueError(f"{text} is negative")
     return value
 
 
@@ -104,14 +104,14 @@ def number(text: str) -> float:
     """Parse a number that fits into a double. Raises ValueError."""
     value = float(text) if _DECIMAL.fullmatch(text) else float("inf")
     if abs(value) == float("inf"):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     return value
 
 
 def scaled(text: str, factor: Decimal) -> int:
     """Parse a non-negative number, convert it to a smaller unit and round to an integer. Raises ValueError."""
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     value = round(Decimal(text) * factor)
     if not 0 <= value < 1 << 63:
         raise ValueError(f"{text[:40]} is out of range")

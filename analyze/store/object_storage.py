@@ -125,7 +125,7 @@ class RemoteStore(Store):
     def place(self, run_id: str, file: StagedFile, mark: str) -> TableFile:
         """Upload a file."""
         path = table_path(file.table, run_id, file.ranks, mark)
-        with self._told():
+        with self._errors():
             self._fs.put_file(str(file.path), self._at(path))
         return TableFile(path=path, bytes=file.path.stat().st_size, crc32=crc32(file.path), ranks=file.ranks)
 
@@ -136,7 +136,7 @@ class RemoteStore(Store):
         """Download a file."""
         target = folder / f"{secrets.token_hex(8)}.parquet"
         try:
-            with self._told():
+            with self._errors():
                 self._fs.get_file(self._at(file.path), str(target))
         except FileNotFoundError as e:
             raise InputError(f"{self}/{file.path}: does not exist any more") from e
@@ -150,13 +150,13 @@ class RemoteStore(Store):
 
     def write_shard(self, name: str, data: bytes) -> None:
         """As of a store in a folder."""
-        with self._told():
+        with self._errors():
             self._fs.pipe_file(self._at(f"{SHARDS}/{name}"), data)
 
     def read_shards(self) -> dict[str, bytes]:
         """As of a store in a folder."""
         names = sorted(n for n in self._listed(SHARDS) if n.endswith(".json") and n.count("/") == 2)
-        with self._told():
+        with self._errors():
             return {n.removeprefix(f"{SHARDS}/"): self._fs.cat_file(self._at(n)) for n in names}
 
     def forget_shards(self, folder: str) -> None:
@@ -172,7 +172,7 @@ class RemoteStore(Store):
         known = {f.path for run in self.snapshot.runs.values() for f in run.table_files} | set(self.snapshot.retired)
         unnamed = [n for n in listed if n.endswith(".parquet") and "/run_id=" in n and n not in known]
         now = datetime.datetime.now(datetime.UTC)
-        with self._told():
+        with self._errors():
             self._remove(
                 n
                 for n in unnamed
@@ -194,7 +194,7 @@ class RemoteStore(Store):
             others = [mark for mark in old.commits if mark not in known]
             new = Catalogue(runs=merged, retired=retired, commits=made + others)
             try:
-                with self._told():
+                with self._errors():
                     self._fs.pipe_file(self._at(_catalogue_name(self._number + 1)), encode(new), mode="create")
             except FileExistsError:
                 self.snapshot = self._read()
@@ -210,11 +210,11 @@ class RemoteStore(Store):
             found = self._catalogues()
             self._number, name = max(found, default=(0, ""))
             if not found:
-                with self._told():
+                with self._errors():
                     described(self._fs, self._root)  # fsspec lists nothing for a web server that cannot be reached
                 return Catalogue(runs={})
             try:
-                with self._told():
+                with self._errors():
                     return decode(self._fs.cat_file(self._at(name)), f"{self}/{name}")
             except FileNotFoundError:
                 continue  # two changes in between
@@ -229,7 +229,7 @@ class RemoteStore(Store):
 
     def _listed(self, folder: str) -> list[str]:
         """Return the paths of all files below a folder, relative to the store."""
-        with self._told():
+        with self._errors():
             self._fs.invalidate_cache()
             try:
                 found = self._fs.find(self._at(folder))
@@ -241,12 +241,12 @@ class RemoteStore(Store):
     def _remove(self, names: Any) -> None:
         for name in names:
             try:
-                with self._told():
+                with self._errors():
                     self._fs.rm_file(self._at(name))
             except FileNotFoundError:
                 continue  # another writer was faster
 
-    def _told(self) -> AbstractContextManager[None]:
+    def _errors(self) -> AbstractContextManager[None]:
         return storage_errors(self._url)
 
 

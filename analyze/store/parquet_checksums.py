@@ -19,14 +19,14 @@ from analyze.store.file_digest import crc32
 from analyze.store.store import Store
 
 MOST_BYTES = 2 << 30
-"""Bytes of a table's files above which they are not checked: questions read only some columns or ranks of them."""
+"""Bytes of a table's files above which they are not checked: queries read only some columns or ranks of them."""
 
 _verified: set[tuple[Path, int]] = set()
 """Files that this process checked, with their CRC-32; a file of a store never changes."""
 
 
 def verify(store: Store, files: Sequence[TableFile]) -> None:
-    """Check the files of a table that a question reads. Raises InputError for a damaged one."""
+    """Check the files of a table that a query reads. Raises InputError for a damaged one."""
     if store.filesystem is not None or sum(f.bytes or 0 for f in files) > MOST_BYTES:
         return
     named = zip(map(Path, store.for_readers(files)), files, strict=True)

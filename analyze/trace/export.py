@@ -77,8 +77,8 @@ def export(
             raise InputError(f"trace: {option} {value:g} is not a time in ms")
     if len(engine.run_ids) != 1:
         some = ", ".join(engine.run_ids[:3]) + (", ..." if len(engine.run_ids) > 3 else "")
-        found = f"there are {len(engine.run_ids)} ({some})" if engine.run_ids else "there is none"
-        raise InputError(f"trace: one run makes a trace, and {found}; choose with --where \"run_id = '...'\"")
+        found = f"{len(engine.run_ids)} were found ({some})" if engine.run_ids else "none was found"
+        raise InputError(f"trace: a trace has one run, and {found}; select one with --where \"run_id = '...'\"")
     if from_ms is not None and to_ms is not None and from_ms >= to_ms:
         raise InputError(f"trace: --from-ms {from_ms:g} is not before --to-ms {to_ms:g}")
     try:

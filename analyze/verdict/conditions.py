@@ -66,7 +66,7 @@ class Condition(NamedTuple):
                 raise InputError(f"--fail-if {text!r}: {name!r} is not a regular expression: {e}") from e
         limit = float(match.group(3))
         if not math.isfinite(limit):
-            raise InputError(f"--fail-if {text!r}: the limit is too large a number")
+            raise InputError(f"--fail-if {text!r}: the limit is too large")
         return cls(text.strip(), measure, match.group(2) == ">", limit, match.group(4))
 
     def judge(self, sides: Sides, per_step: bool) -> Outcome:

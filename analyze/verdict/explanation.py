@@ -60,7 +60,7 @@ def explanation(sides: Sides) -> Explanation:
             found = [_of_gpu(side, {"group": group, **modules}) for side in (a, b)]
             if group == GROUPS[-1] or _common_pct(*found) >= COMMON_PCT:
                 break
-        notes = [f"parts of the step of a GPU, by {group} (step-parts): hidden is work behind other work"]
+        notes = [f"parts of the step of a GPU, by {group} (step-parts); hidden work runs behind other work"]
         if one_is_compiled:
             notes.append("one side is compiled: its operators are not those of the other")
         elif group != GROUPS[0]:

@@ -277,7 +277,7 @@ def open_sides(a: Engine, b: Engine) -> Sides:
     """Return both sides. Raises InputError if one has no run."""
     for label, engine in (("A", a), ("B", b)):
         if not engine.run_ids:
-            raise InputError(f"compare: {label} has no run that the --where options select")
+            raise InputError(f"compare: {label} has no run that matched the --where options")
     return Sides(Side("A", a), Side("B", b))
 
 

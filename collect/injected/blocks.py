@@ -31,7 +31,7 @@ class Block:
     session: BlockSession | None = None
     """Its recorder from the warm-up step on; None of undisturbed steps."""
     clock: StepClock | None = None
-    """From the begin of its first step on."""
+    """Runs from the start of its first step."""
     warmed_up: bool | None = None
     """Whether its recorder ran, discarding events, for a whole step before the first one."""
     unaligned_reason: str | None = None
@@ -91,7 +91,7 @@ class Blocks:
         wait_for_ranks: Callable[[str], str | None],
         waits_are_recorded: bool = False,
     ) -> None:
-        """There are no blocks yet. If a recording would contain it, nothing waits while that runs."""
+        """Start without blocks. `waits_are_recorded`: ranks do not wait while a recording runs."""
         self.waiting: list[Block] = []
         """Blocks that have not ended; the first one may be running."""
         self._open_session = open_session
@@ -114,7 +114,7 @@ class Blocks:
         return self.waiting[0] if self.waiting and self.waiting[0].clock else None
 
     def step_ended(self, done: int) -> None:
-        """End, go on with, prepare or begin a block once `done` steps have ended."""
+        """Continue, end, prepare or begin a block after `done` steps."""
         if self.running:
             self._end_step(self.running, done)
         block = self.waiting[0] if self.waiting else None
@@ -125,7 +125,7 @@ class Blocks:
                 self._begin(block)
 
     def shorten(self, done: int) -> None:
-        """Let the running block end with step `done`, which ends now; the blocks behind it begin so much earlier."""
+        """End the running block with step `done`, which ends now; later blocks begin earlier by as many steps."""
         block, *others = self.waiting
         steps = block.end - done
         block.steps -= steps

@@ -1,9 +1,8 @@
 """Bounds a recording by events, seconds and memory, so that it never harms the program.
 
-torch.profiler does not say how many events it holds. Calls of modules stand for them: a call takes about 6 operators.
-A program may run many more between the calls, so that the growth of the process is looked at, too. Before the first
-call it alone bounds the recording; if GPU work alone is recorded, always, since counting calls takes host time that the
-recording does not.
+torch.profiler does not say how many events it holds. The number of module calls estimates it, at about 6 operators a
+call, and so does the growth of the process, since a program may run many more operators between the calls. Only the
+growth is used before the first call, and if only GPU work is recorded, since counting calls would slow the host down.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ EVENTS_PER_CALL = {False: 6, True: 25}
 """Events for each call of a module, without and with Python stacks: estimates. 6 was counted for small MLPs, for which
 100,000 estimated events were 73,000."""
 MOST_TIMES_ESTIMATE = 5
-"""How much less than the events of a recording the estimate may be: a policy of RL that is called for one observation
-at a time, and samples from its output, took 5.2 times as many. A process may grow for other reasons."""
+"""Most events per estimated event. A reinforcement-learning policy that is called for one observation at a time, and
+samples from its output, had 5.2. A process may also grow for other reasons."""
 EVENT_BYTES = 600
-"""What a process grows by for each event: 466 and 775 bytes were seen."""
+"""Growth of the process per event: 466 and 775 bytes were measured."""
 POLL_S = 0.05
 PROFILER_BYTES_PER_S = 120e6
-"""The fastest that the profiler's buffers grow: 260,000 events a second of 466 bytes."""
+"""Highest growth of the profiler's buffers: 260,000 events a second of 466 bytes."""
 GROWTH_BYTES = 512e6
 """Bound of the growth before the first module call: about a million events."""
 STOP_FACTOR = 8
@@ -120,16 +119,16 @@ class Bounds:
         if growth > GROWTH_BYTES and not (self._calls and self.called_modules):
             return f"{seconds:.0f} s, in which the process grew by {growth / 1e6:,.0f} MB"
         if growth * STOP_FACTOR > _available_bytes(memory):
-            return f"{seconds:.0f} s: to end the recording may take all memory that is left"
+            return f"{seconds:.0f} s: ending the recording could take all memory that is left"
         return None
 
 
 _watched: dict[int, queue.SimpleQueue[Bounds]] = {}
-"""What the thread is to watch, by the process that has the thread: a forked child does not have it."""
+"""Bounds that the thread watches, by process id: a forked child does not have the thread."""
 
 
 def _watch(bounds: Bounds) -> None:
-    """Let the thread of this process watch these bounds, once it has ended with those before."""
+    """Let the thread of this process watch these bounds after the previous ones."""
     pid = os.getpid()
     if pid not in _watched:
         _watched.clear()

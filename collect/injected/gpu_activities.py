@@ -77,7 +77,7 @@ class GpuActivities:
         self._name_of: list[int] = []
         """Number of the name of each kernel's record."""
         self._offset_ns = 0
-        """What makes CUPTI's timestamps time.time_ns()."""
+        """Offset from CUPTI's timestamps to time.time_ns()."""
 
     @property
     def recorder(self) -> str:
@@ -126,7 +126,7 @@ class GpuActivities:
         return True
 
     def _clock_offset_ns(self) -> int:
-        """time.time_ns() less CUPTI's clock: of several readings the one that took least."""
+        """Return time.time_ns() - CUPTI's clock, from the fastest of several readings."""
         readings = []
         for _ in range(CLOCK_READINGS):
             before = time.time_ns()

@@ -16,7 +16,7 @@ from typing import Any
 
 from .cuda import detaching_cupti, synchronize
 from .graph_nodes import captured_nodes
-from .quiet_start import start_quietly
+from .profiler_start import start_profiler
 from .torch_internals import find
 from .trace_files import private_folder
 
@@ -88,7 +88,7 @@ class GraphCaptures:
         synchronize()
         with self._ignore():
             self._profile = profile(record_shapes=True, with_stack=True)  # of the CPU and its GPUs
-            start_quietly(self._profile)
+            start_profiler(self._profile)
         self._spent_s += time.monotonic() - started
 
     def _after(self, graph: Any, nodes: list[tuple[str, str | None]]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from .torch_internals import find
 
 _JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT")
-"""Together with the world size they tell a job from other jobs, and from other attempts, of the same program."""
+"""Together with the world size they distinguish a job from other jobs and attempts of the same program."""
 
 
 def process_group() -> Any:

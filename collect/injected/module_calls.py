@@ -39,7 +39,7 @@ def hook_modules(before: Callable[[Any], None] | None = None, after: Callable[[A
 
 
 def _keep_from_dynamo(hook: Any) -> None:
-    """Let torch.compile run a hook, and what it calls, as it is. Else it compiles it where a graph breaks, in 0.1 s."""
+    """Keep torch.compile from compiling a hook and what it calls: at a graph break, that takes 0.1 s."""
     set_strategy = find("torch._C._dynamo.eval_frame.set_code_exec_strategy")
     strategy, action = (find(f"torch._C._dynamo.eval_frame.{name}") for name in ("_FrameExecStrategy", "_FrameAction"))
     if set_strategy and strategy and action:

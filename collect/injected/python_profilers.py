@@ -1,4 +1,4 @@
-"""Keeps true what a profiler of Python that the program runs itself counts."""
+"""Keeps the counts of the program's own Python profiler (cProfile) correct."""
 
 from __future__ import annotations
 

@@ -80,9 +80,9 @@ class AttachedRecorder:
         self.ended: list[Block] = []
         """Blocks that have ended and were written."""
         self.memory: MemorySnapshot | None = None
-        """Once this process uses CUDA."""
+        """None until this process uses CUDA."""
         self.captures: GraphCaptures | None = None
-        """Of the CUDA graphs of a program that is recorded from its start on."""
+        """Captures of CUDA graphs; None unless the program is recorded from its start."""
         self.started = False
         """Whether a recorder has run in this process, or in the one it was forked from."""
         self.yielded = False
@@ -247,7 +247,7 @@ class AttachedRecorder:
         config = self.config
         gpu_steps = config["gpu_steps"] if uses_cuda() else 0
         if self.whole is not None and not config["warmup"]:
-            # The only recording is that from the begin of the program on.
+            # The only recording is that from the start of the program.
             block = Block(config["kind"], 0, config["steps"] or gpu_steps, self.whole, StepClock(late=True), False)
             block.unaligned_reason = self.unaligned_reason
             self.blocks.add(block)

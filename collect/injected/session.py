@@ -12,8 +12,8 @@ from typing import Any
 from .bounds import Bounds, call_in_main_thread
 from .cuda import detaching_cupti, has_cuda
 from .module_calls import has_compiled
+from .profiler_start import start_profiler
 from .python_profilers import hide_from_cprofile
-from .quiet_start import start_quietly
 from .torch_internals import find
 from .trace_files import write_recording
 
@@ -121,7 +121,7 @@ class Session(BlockSession):
             started.step_num = step
             # The first ProfilerStep#N range is opened by open_step(), after the ranks have waited for each other.
             started.record_steps = False
-            start_quietly(started)
+            start_profiler(started)
             return started
 
         self._start_profile = start_profile

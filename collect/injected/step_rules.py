@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 WINDOW = 200
-"""Number of unrecorded steps that the median is of."""
+"""Number of unrecorded steps in the median."""
 LEAST = 20
-"""Steps from which on there is a median."""
+"""Least number of steps for a median."""
 REARM = 10
 """Usual steps in a row after which a rule may find the next anomaly."""
 SLOWEST_FACTOR = 1.5
@@ -23,20 +23,20 @@ _WHEN = re.compile(
 
 
 @dataclass(frozen=True)
-class Wish:
-    """A recording that a rule, or the user, wants."""
+class RecordingRequest:
+    """A recording that a rule or the user requests."""
 
     name: str
-    """Ends the name of its run folder."""
+    """Last part of the name of its run folder."""
     reason: str
     steps: int | None = None
     """Steps to record; None: as the run says."""
     seconds: float | None = None
-    """Record for so long instead."""
+    """Duration to record instead of steps."""
     step_ns: int = 0
     """Time of the slow step."""
     everywhere: bool = False
-    """All ranks have the same wish at the same step."""
+    """Whether all ranks have the same request at the same step."""
 
 
 def parse_when(text: str) -> tuple[float, float, int]:
@@ -74,39 +74,39 @@ class StepRules:
         """Median time of the last steps; None of too few."""
         return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= LEAST else None
 
-    def step_ended(self, number: int, ns: int) -> Wish | None:
+    def step_ended(self, number: int, ns: int) -> RecordingRequest | None:
         """Note the time of a step that was not recorded. Return the recording to begin with the next steps, if any."""
-        wish = self._by_time(number, ns) if self._when or self._slowest else None
+        request = self._by_time(number, ns) if self._when or self._slowest else None
         self._times.append(ns)
         insort(self._sorted, ns)
         if len(self._times) > WINDOW:
             del self._sorted[bisect_left(self._sorted, self._times.popleft())]
-        return self._by_number(number) or wish
+        return self._by_number(number) or request
 
-    def accept(self, wish: Wish) -> None:
-        """Note that a wish is being recorded."""
-        if wish.name.startswith("usual"):
+    def accept(self, request: RecordingRequest) -> None:
+        """Note that a request is being recorded."""
+        if request.name.startswith("usual"):
             self._knows_usual = True
-        if wish.name.startswith("at-"):
+        if request.name.startswith("at-"):
             self._at = None
-        if self._slowest and wish.step_ns:
-            self._top = sorted([*self._top, wish.step_ns])[-self._slowest :]
+        if self._slowest and request.step_ns:
+            self._top = sorted([*self._top, request.step_ns])[-self._slowest :]
 
-    def _by_number(self, number: int) -> Wish | None:
+    def _by_number(self, number: int) -> RecordingRequest | None:
         # The next step is the last warm-up step of the recording.
         first = number + 2
         if self._at and first >= self._at[0]:  # later, if another recording ran
-            return Wish(
+            return RecordingRequest(
                 f"at-step-{first}",
                 f"--at-step {self._at[0]}..{self._at[1]}",
                 self._at[1] - self._at[0] + 1,
                 everywhere=True,
             )
         if self._every and first % self._every == 0:
-            return Wish(f"every-step-{first}", f"--every {self._every}", everywhere=True)
+            return RecordingRequest(f"every-step-{first}", f"--every {self._every}", everywhere=True)
         return None
 
-    def _by_time(self, number: int, ns: int) -> Wish | None:
+    def _by_time(self, number: int, ns: int) -> RecordingRequest | None:
         median = self.median_ns
         if median is None:
             return None
@@ -114,7 +114,9 @@ class StepRules:
         if ns <= (factor * median or bound_ns):
             self._slow_steps, self._usual_steps = 0, self._usual_steps + 1
             self._armed = self._armed or self._usual_steps >= REARM
-            return None if self._knows_usual else Wish(f"usual-step-{number + 2}", "a usual step, to compare with")
+            if self._knows_usual:
+                return None
+            return RecordingRequest(f"usual-step-{number + 2}", "a usual step, to compare with")
         self._slow_steps, self._usual_steps = self._slow_steps + 1, 0
         if self._slow_steps < steps or not self._armed:
             return None
@@ -122,4 +124,4 @@ class StepRules:
         if self._slowest and len(self._top) == self._slowest and ns <= self._top[0]:
             return None
         reason = f"step {number} took {ns / 1e6:,.3f} ms, {ns / median:.1f} x the median of {median / 1e6:,.3f} ms"
-        return Wish(f"slow-step-{number}", reason, step_ns=ns)
+        return RecordingRequest(f"slow-step-{number}", reason, step_ns=ns)

@@ -31,7 +31,7 @@ from .python_profilers import hide_from_cprofile
 from .recorder import AttachedRecorder
 from .session import NotRecordable
 from .step_clock import StepClock
-from .step_rules import StepRules, Wish
+from .step_rules import RecordingRequest, StepRules
 
 POLL_S = 0.25
 """How often to look for a trigger, and for what other ranks want."""
@@ -60,9 +60,9 @@ class WatchingRecorder(AttachedRecorder):
         """Whether this rank knows that the next one is wanted."""
         self._first = False
         """Whether this rank was the first to want it."""
-        self._due: tuple[int, Wish] | None = None
+        self._due: tuple[int, RecordingRequest] | None = None
         """Before which step to begin which recording."""
-        self._triggered: Wish | None = None
+        self._triggered: RecordingRequest | None = None
         """What the thread found, for the next step."""
         self._thread: int | None = None
         """The thread that is being recorded."""
@@ -112,11 +112,11 @@ class WatchingRecorder(AttachedRecorder):
                     ms = changed // 1_000_000 % 1000
                     length = self._requested_length()
                     reason = " ".join(["collect trigger", *(f"--{name} {value:g}" for name, value in length.items())])
-                    self._triggered = Wish(f"trigger-{stamp}-{ms:03}", reason, **length)
+                    self._triggered = RecordingRequest(f"trigger-{stamp}-{ms:03}", reason, **length)
                     if not self.done_steps and not self.step_function and not self._counts_calls:
                         self._counts_calls = True
                         FunctionSteps(MODULE_CALL, self._on_any_step, lambda: self._inactive or not self._counts_calls)
-                if not self._knows and (store := _store()) and store.check([f"{self._key} wish"]):
+                if not self._knows and (store := _store()) and store.check([f"{self._key} request"]):
                     store.add(f"{self._key} known", 1)
                     self._knows = True
 
@@ -138,36 +138,36 @@ class WatchingRecorder(AttachedRecorder):
         self._recent.append((self.done_steps - 1, ns))
         if len(self._recent) > 2 * self.config["steps"]:
             del self._recent[: -self.config["steps"]]
-        wish = None
+        request = None
         if self.done_steps > self.config["warmup"]:
-            wish = self._rules.step_ended(self.done_steps - 1, ns)
-        if wish is None or not wish.everywhere:
-            wish = self._triggered or wish
-        if wish is not None and (self._due is None or wish.everywhere):
-            if wish is self._triggered:
+            request = self._rules.step_ended(self.done_steps - 1, ns)
+        if request is None or not request.everywhere:
+            request = self._triggered or request
+        if request is not None and (self._due is None or request.everywhere):
+            if request is self._triggered:
                 self._triggered = None
-            self._want(wish)
+            self._request(request)
         if self._knows:
             with contextlib.suppress(Exception):  # the other ranks have ended
                 self._agree()
         if self._due is not None and self.done_steps >= self._due[0]:
-            (due, wish), self._due = self._due, None
+            (due, request), self._due = self._due, None
             if due == self.done_steps:
-                self._begin(wish)
+                self._begin(request)
 
-    def _want(self, wish: Wish) -> None:
+    def _request(self, request: RecordingRequest) -> None:
         """Begin a recording now, or request it from the other ranks."""
-        store = None if wish.everywhere else _store()
+        store = None if request.everywhere else _store()
         if store is None:
-            self._due = (self.done_steps, wish)
+            self._due = (self.done_steps, request)
             return
-        if wish.seconds:
+        if request.seconds:
             step_ns = sum(ns for _, ns in self._recent) / len(self._recent)
-            wish = replace(wish, steps=max(1, round(wish.seconds * 1e9 / step_ns)))
+            request = replace(request, steps=max(1, round(request.seconds * 1e9 / step_ns)))
         with contextlib.suppress(Exception):  # the other ranks have ended
             if store.add(f"{self._key} wanted", 1) == 1:
                 self._first = True
-                store.set(f"{self._key} wish", json.dumps(asdict(wish)))
+                store.set(f"{self._key} request", json.dumps(asdict(request)))
 
     def _agree(self) -> None:
         """Name the step that the wanted recording begins before, or read it.
@@ -179,7 +179,7 @@ class WatchingRecorder(AttachedRecorder):
             self._first = False
             store.set(f"{key} begin", str(self.done_steps + 2))
         if store.check([f"{key} begin"]):
-            self._due = (int(store.get(f"{key} begin")), Wish(**json.loads(store.get(f"{key} wish"))))
+            self._due = (int(store.get(f"{key} begin")), RecordingRequest(**json.loads(store.get(f"{key} request"))))
             self._agreed += 1
             self._knows = False
 
@@ -190,26 +190,26 @@ class WatchingRecorder(AttachedRecorder):
 
     # --- A recording --------------------------------------------------------------------------------------------------
 
-    def _begin(self, wish: Wish) -> None:
+    def _begin(self, request: RecordingRequest) -> None:
         """Begin a recording: one step to warm up, then its blocks."""
         self.job.refresh()
-        self._rules.accept(wish)
+        self._rules.accept(request)
         self._thread = threading.get_ident()
         self.unaligned_reason = None
         self.ended = [self._steps_before()]
-        seconds = wish.seconds or 0.0
-        length = wish.steps or (ENDLESS if seconds else 0)
+        seconds = request.seconds or 0.0
+        length = request.steps or (ENDLESS if seconds else 0)
         steps = length or self.config["steps"]
         gpu_steps = (length or self.config["gpu_steps"]) if uses_cuda() and self.config["gpu_steps"] else 0
-        self._for_ns = 0.0 if wish.steps else seconds * 1e9
+        self._for_ns = 0.0 if request.steps else seconds * 1e9
         self.config = {**self.config, "seconds": self._bound_s + math.ceil(seconds)}
-        folder = self._job_folder / f"{self._job_folder.name}-{wish.name}"
+        folder = self._job_folder / f"{self._job_folder.name}-{request.name}"
         self.folders = {kind: str(folder / Path(path).name) for kind, path in self.config["folders"].items()}
-        self.work = self._all_work / f"recording-{wish.name}"
+        self.work = self._all_work / f"recording-{request.name}"
         try:
             for path in (*map(Path, self.folders.values()), self.work):
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            said = {"reason": wish.reason, "step_ns": wish.step_ns, "when": time.time()}
+            said = {"reason": request.reason, "step_ns": request.step_ns, "when": time.time()}
             (self.work / f"began-{socket.gethostname()}-{self.pid}").write_text(json.dumps(said), encoding="utf-8")
             self.blocks.add(*plan(self.done_steps + 1, 0, gpu_steps, steps))
             self.blocks.step_ended(self.done_steps)

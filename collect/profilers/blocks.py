@@ -24,7 +24,7 @@ SITE_FOLDER = Path(__file__).resolve().parent.parent / "injected" / "site"
 NOTHING = dict.fromkeys(
     ("shapes", "memory", "stacks", "flops", "memory_timeline", "memory_history", "oom_snapshot", "compile_log"), False
 )
-"""What torch.profiler records besides events, by option: nothing."""
+"""What torch.profiler records besides events, by option; here nothing."""
 
 
 class BlockRecorder(WorkerRecorder):

@@ -56,7 +56,7 @@ def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
     [rank] = ran.manifest.passes[0].ranks
     # A slow machine may reach the other bound first.
     assert rank.ended_after in ("about 24,000 events (--max-events)", "1 s (--seconds)")
-    assert f"the recording ended after {rank.ended_after}; the program ran on" in ran.stderr
+    assert f"the recording ended after {rank.ended_after}; the program went on" in ran.stderr
     called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
     # What was recorded before the first call of a module is dropped where a bound had ended it.
     assert not called.count("aten::zeros") and not called.count("aten::ones")
@@ -100,7 +100,9 @@ def test_recording_ends_when_the_program_grows(collect: Collect, tmp_path: Path)
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     # On a small machine, what the end of the recording may take is reached before.
-    assert any(s in str(rank.ended_after) for s in ("in which the process grew by", "may take all memory that is left"))
+    assert any(
+        s in str(rank.ended_after) for s in ("in which the process grew by", "could take all memory that is left")
+    )
 
 
 def test_recording_ends_within_a_step(collect: Collect, tmp_path: Path) -> None:
@@ -121,7 +123,7 @@ def test_recording_of_a_model_ends_within_its_steps(collect: Collect) -> None:
     """A step of squeezenet1_1 calls 65 modules: it counts as at least 65 x 6 events, and at most 5 times as many."""
     ran = collect(*CPU, "--steps", "100", "--undisturbed", "0", "--max-events", "3000")
     assert ran.code == 0, ran.stderr
-    assert "torch: the recording ended after about 3,000 events (--max-events); the program ran on" in ran.stderr
+    assert "torch: the recording ended after about 3,000 events (--max-events); the program went on" in ran.stderr
     [done] = ran.manifest.passes
     [rank] = done.ranks
     assert rank.ended_after == "about 3,000 events (--max-events)" and done.options["max_events"] == 3000

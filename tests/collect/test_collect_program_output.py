@@ -15,7 +15,7 @@ import pytest
 import torch  # noqa: F401 (imported before a test changes the platform)
 from collect_support import NO_GPU, Collect, Ran, environment, interrupt, start, wait_for
 
-from collect.injected.quiet_start import start_quietly
+from collect.injected.profiler_start import start_profiler
 
 WRITES = """
 import os, subprocess, sys
@@ -165,7 +165,7 @@ def test_profiler_starts_in_a_thread_without_glibc(platform: str, monkeypatch: p
     monkeypatch.delattr(ctypes, "CDLL")
     profile = SimpleNamespace(profiler=SimpleNamespace(), started=[])
     profile.start = lambda: profile.started.append(threading.current_thread())
-    thread = threading.Thread(target=start_quietly, args=(profile,))
+    thread = threading.Thread(target=start_profiler, args=(profile,))
     thread.start()
     thread.join()
     assert profile.started == [thread]

@@ -151,7 +151,7 @@ def test_server_on_demand(tmp_path: Path) -> None:
     # It ends with the first step that ends after half a second; its clock starts a little before or after the range.
     assert ends_us[-1][1] - ends_us[0][0] > 0.49e6 > ends_us[-2][1] - ends_us[0][0] - 0.02e6
     ended = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=60)
-    assert ended.returncode == 2 and "no job that `collect run --on-demand` records runs here" in ended.stderr
+    assert ended.returncode == 2 and "no job of `collect run --on-demand` is running here" in ended.stderr
 
 
 COSTS = """

@@ -65,7 +65,7 @@ def test_output_rejects_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.chdir(tmp_path)
     plan = tmp_path / "plan.toml"
     plan.write_text('[options]\nmodel = "vgg16"\n[grid]\nbatch_size = [1]\n')
-    with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL; record into a folder"):
+    with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL; record into a folder and copy it"):
         make_options({"program": ["true"], "output": "s3://bucket/runs"})
     with pytest.raises(InputError, match=r"^--output: s3://bucket/runs is a URL"):
         Plan(plan, {}, []).folder(Path("s3://bucket/runs"))

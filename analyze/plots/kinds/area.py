@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, places, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, places, quantity
 
 OPTIONS = {
     "x": "column with the time",
@@ -16,7 +16,7 @@ OPTIONS = {
 }
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw steps: an amount is constant until it changes."""
     x, ys = options["x"], options["y"].split(",")
     by = options.get("by", "").split(",") if "by" in options else []
@@ -60,7 +60,7 @@ def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
          "encoding": {"x": base["x"], "tooltip": {"field": "tip"}}},
     ]}]  # fmt: skip
     if "bands" in options and by and len({p for p in pool_of}) <= 4:
-        layers = [*_bands(ask(options["bands"]), times, max(rows.numbers(x))), *layers]
+        layers = [*_bands(run_query(options["bands"]), times, max(rows.numbers(x))), *layers]
     top = pools[0]
     alt = f"{label(ys[0])} over time; the maximum is {quantity(largest[top], unit)} ({top})"
     notes = () if len(pools) == len(largest) else (f"Showing the {len(pools)} largest of {len(largest)} pools.",)

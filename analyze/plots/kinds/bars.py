@@ -7,9 +7,9 @@ from typing import Any
 
 from analyze.plots.figure import (
     FAMILIES,
-    Ask,
     Figure,
     Rows,
+    RunQuery,
     Scale,
     colours,
     cut,
@@ -36,7 +36,7 @@ SUMS = "x"
 """Option with the columns that `per` divides."""
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw horizontal bars in the order of the rows; if there are too many, only the longest."""
     names, measures = options["y"].split(","), options["x"].split(",")
     labels = _labels(rows, names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, names_axis, places
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, names_axis, places
 
 OPTIONS = {
     "x": "column with the start of a cell",
@@ -15,7 +15,7 @@ OPTIONS = {
 }
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw cells: the colour is the measure, its opacity the share. Measures that are always 0 are left out."""
     lanes, measures = options["y"].split(","), options["value"].split(",")
     measures = [m for m in measures if any(rows.numbers(m))] or measures[:1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, cut, label, legend, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, cut, label, legend, quantity
 
 OPTIONS = {
     "x": "column with the lower bound of a class",
@@ -16,7 +16,7 @@ SUMS = "y"
 """Option with the columns that `per` divides."""
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw a column for each class."""
     lows, highs, heights = (rows.numbers(options[k]) for k in ("x", "x2", "y"))
     groups = [cut(str(v or "(none)"), 40) for v in rows.values(options["color"])] if "color" in options else None

@@ -7,9 +7,9 @@ from typing import Any
 
 from analyze.plots.figure import (
     FAMILIES,
-    Ask,
     Figure,
     Rows,
+    RunQuery,
     Scale,
     colours,
     cut,
@@ -36,7 +36,7 @@ _ROW = 19
 _DEEPEST = 26
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw the nodes. In a page, a click on a node zooms in."""
     measure = options["value"]
     unit = rows.unit(measure)

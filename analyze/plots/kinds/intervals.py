@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyze.plots.figure import (
-    Ask,
     Figure,
     Rows,
+    RunQuery,
     Scale,
     colours,
     cut,
@@ -30,7 +30,7 @@ OPTIONS = {
 }
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw the rows in their order. With `low` and `high`, rows without an interval are left out."""
     ends = [options[k] for k in ("low", "high") if k in options]
     needed = [rows.at(name) for name in (options["x"], *ends)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, place, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, place, quantity
 
 OPTIONS = {
     "x": "column of numbers along the axis",
@@ -16,7 +16,7 @@ OPTIONS = {
 }
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw a point for each row, connected in the order of x."""
     x, y = options["x"], options["y"]
     series = options["color"].split(",") if "color" in options else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Ask, Figure, Rows, label, names_axis, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, label, names_axis, quantity
 
 OPTIONS = {
     "x": "column with the destination",
@@ -14,7 +14,7 @@ OPTIONS = {
 _MOST = 64
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw a cell for each pair, with the sum of its rows. Large matrices show the first rows and columns."""
     unit = rows.unit(options["value"])
     sums: dict[tuple[str, str], float] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Ask, Figure, Rows, colours, cut, label, legend, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, colours, cut, label, legend, quantity
 
 OPTIONS = {
     "value": "column with the size of a part",
@@ -15,7 +15,7 @@ SUMS = "value"
 """Option with the columns that `per` divides."""
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw the largest parts first, clockwise from the top; the rest is one part."""
     measure, color, top = options["value"], options["color"], int(options.get("top", "10"))
     unit = rows.unit(measure)

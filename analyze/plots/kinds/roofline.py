@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.plots.figure import WIDTH, Ask, Figure, Rows, colours, cut, legend, quantity, si
+from analyze.plots.figure import WIDTH, Figure, Rows, RunQuery, colours, cut, legend, quantity, si
 from analyze.plots.roofs import LEVEL_NAMES, LEVELS, Point, Roof, Roofline
 from schemas.kernel_rules import classify
 
@@ -22,19 +22,19 @@ _NAME_LENGTH = 64
 _SHAPES = {"dram": "circle", "l2": "square", "l1": "triangle-up"}
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw points whose area is their share of the time; the longest are numbered and listed."""
-    data = read(rows, ask)
+    data = read(rows, run_query)
     title = f"{data.title}. {len(data.points)} points under {len(data.compute) + len(data.memory)} roofs"
     alt = "; ".join([title, *(f"{roof.label} {_rate(roof, data)}" for roof in data.compute + data.memory)])
     return Figure(_spec(data), alt, (data.note,), tuple(_listed(data)))
 
 
-def read(rows: Rows, ask: Ask) -> Roofline:
+def read(rows: Rows, run_query: RunQuery) -> Roofline:
     """Return the data of the figure. Raises InputError without kernels, or with several GPUs."""
     found = sorted(rows.dicts(), key=lambda r: (-r["dur_ns"], r["kernel"], r["run_id"], r["level"]))
     run_ids = {r["run_id"] for r in found}
-    runs = [r for r in ask("runs").dicts() if r["run_id"] in run_ids]
+    runs = [r for r in run_query("runs").dicts() if r["run_id"] in run_ids]
     gpus = sorted({str(r["gpu_name"]) for r in runs if r["gpu_name"]})
     if len(gpus) > 1:
         raise InputError(
@@ -48,7 +48,7 @@ def read(rows: Rows, ask: Ask) -> Roofline:
         for r in found:
             r["kernel"] = f"{r['kernel']} ({r['run_id']})"
     points = [Point(**{name: r[name] for name in Point.__dataclass_fields__}) for r in placed]
-    roofs = ask("roofs")
+    roofs = run_query("roofs")
     levels = sorted({p.level for p in points}, key=LEVELS.index)
     # A point of a level without a roof would look as if it were above the roof of another level.
     roofed = [m.name for m in _highest(roofs, "gb_per_s", 1e9, set(levels))]
@@ -190,15 +190,15 @@ def _point(p: Point, data: Roofline) -> dict[str, Any]:
 def _numbers(data: Roofline, said: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the numbers of the points: inside large ones, else next to them."""
     inside: list[dict[str, Any]] = []
-    beside: list[dict[str, Any]] = []
+    outside: list[dict[str, Any]] = []
     for numbers, p in _together(data):
         radius = math.sqrt(_area(p, data) / math.pi)
         label = {"x": p.flops_per_byte, "y": p.flops_per_s, "said": _ranges(numbers), "dx": round(radius + 3, 1)}
-        (inside if radius > 9 and len(numbers) == 1 else beside).append(label)
+        (inside if radius > 9 and len(numbers) == 1 else outside).append(label)
     text = {"text": {"field": "said"}}
     return [
         {"data": {"values": inside}, "mark": said | {"color": "#ffffff", "fontWeight": "bold"}, "encoding": text},
-        {"data": {"values": beside},
+        {"data": {"values": outside},
          "mark": said | {"align": "left", "fontWeight": "bold", "dx": {"expr": "datum.dx"}}, "encoding": text},
     ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import Ask, Figure, Rows, Scale, colours, label, legend, names_axis, places, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, names_axis, places, quantity
 
 OPTIONS = {
     "x": "column with the position in the strip",
@@ -16,7 +16,7 @@ OPTIONS = {
 }
 
 
-def draw(rows: Rows, options: Mapping[str, str], ask: Ask) -> Figure | None:
+def draw(rows: Rows, options: Mapping[str, str], run_query: RunQuery) -> Figure | None:
     """Draw stacked columns for one lane; for several, a band each, coloured by the sum."""
     x, parts = options["x"], options["y"].split(",")
     if "whole" in options and not any(any(rows.numbers(p)) for p in parts):

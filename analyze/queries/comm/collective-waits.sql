@@ -3,8 +3,9 @@
 -- A communication kernel waits until the last rank of its call has started, at most until its own end; the rest is
 -- transfer. If the call is not known, neither is the wait: the recording does not name the group, ranks of it are
 -- missing, the kernels never ran at the same time, or the peer of a send or receive is not known. Waiting that is an
--- artifact of the recording is excluded: before all ranks had begun to record, and in a cold first call, as in
--- `stragglers`. The four add up to the durations of all communication kernels. Calls as in `collectives`.
+-- artifact of the recording is excluded, as in `stragglers`: before all ranks had begun to record, and in a cold first
+-- call. Transfer, waiting, excluded and unknown time add up to the durations of all communication kernels. Calls are
+-- matched as in `collectives`.
 -- @param group collective|rank|dimension|process_group = collective   What a row is.
 -- @column run_id id               The run.
 -- @column {group} text            Collective, process rank, dimension of the process group (empty if not known) or

@@ -1,17 +1,17 @@
 -- Why does the job hang: which rank did not reach which collective, or called another one?
 --
--- From dumps of PyTorch's flight recorder, one for each rank. Of each process group the first collective that not all
--- ranks called, that they called with other operations, sizes or types, or that did not complete; a group without one
--- has no rows. Collectives are compared as torchfrtrace compares them: operation, sizes of inputs and outputs, types;
--- not sizes that may differ (all_to_all, inputs of scatter, outputs of gather). Coalesced collectives count as one.
--- Sends and receives that did not complete have a row each. A rank that is missing is somewhere behind the last
--- collective that it called, whose line is its `where`.
+-- From dumps of PyTorch's flight recorder, one for each rank. For each process group: the first collective that some
+-- ranks did not call, that ranks called with different operations, sizes or types, or that did not complete. A group
+-- without one has no rows. Collectives are compared as torchfrtrace compares them: operation, sizes of inputs and
+-- outputs, types; not sizes that may differ (all_to_all, inputs of scatter, outputs of gather). Coalesced collectives
+-- count as one. Sends and receives that did not complete have a row each. `where` of a missing rank is the line of the
+-- last collective that it called.
 -- @column run_id id               The run.
 -- @column process_group text      Process group, with its description.
 -- @column seq index               Number of the collective in the group.
 -- @column rank index              A rank of the group.
 -- @column status text             missing (did not call it), differs (from most ranks), waiting, completed, or no dump.
--- @column operation text          What it called; of a missing rank the last collective before.
+-- @column operation text          What it called; for a missing rank, its last collective.
 -- @column in_sizes text           Shapes of the inputs.
 -- @column dtypes text             Their element types.
 -- @column where text              The program's innermost line that called it.

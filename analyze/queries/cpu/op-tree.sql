@@ -1,4 +1,4 @@
--- What does each operator cost, by its place in the call tree?
+-- What does each operator cost, by its position in the call tree?
 --
 -- A row is a path of operators and ranges from the root of a thread: the same operator under two parents has two rows.
 -- CUDA calls and profiler overhead belong to the operator or range in which they begin. Self CPU time excludes child

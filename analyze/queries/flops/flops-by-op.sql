@@ -2,11 +2,11 @@
 --
 -- Model FLOPs: 2 per multiply-add, from the input shapes in the trace (record_shapes), as torch.utils.flop_counter
 -- counts them: convolutions and their backward (input and weight gradients by the output mask), mm, addmm, bmm,
--- baddbmm, fp8 and grouped products, and scaled dot-product attention. So are operators of inference servers:
+-- baddbmm, fp8 and grouped products, and scaled dot-product attention. Operators of inference servers count, too:
 -- quantized products, fused experts and attention of requests. Bias, activations and normalization are not counted.
--- Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter,
--- causal attention counts half, as in FlashAttention's own figures, if the trace says that it is causal (concrete
--- inputs, since torch 2.1). Runs without any shapes are left out.
+-- Grouped convolutions are divided by the groups in both directions. Unlike in torch.utils.flop_counter, causal
+-- attention counts half, as in FlashAttention's own figures, if the trace says that it is causal (concrete inputs,
+-- since torch 2.1). Runs without any shapes are left out.
 -- @column op text                 conv, linear, matmul, batched_matmul, grouped_matmul, attention, with _backward for
 --                                 gradients, template_matmul, server_matmul or server_attention.
 -- @column name text               Operator.
@@ -14,7 +14,7 @@
 -- @column flops FLOP              Sum over the calls; empty where the shapes of none are known.
 -- @column flops_pct %             Share of all counted FLOPs.
 -- @column avg_flops FLOP          Mean per call with known shapes.
--- @column at_most_calls count     Calls whose FLOPs are an upper bound: lengths of requests are in no shape.
+-- @column at_most_calls count     Calls whose FLOPs are an upper bound: the shapes do not have the lengths of requests.
 -- @column unknown_calls count     Calls without shapes in the trace; they count 0.
 -- @main name, calls, flops, flops_pct, avg_flops, at_most_calls, unknown_calls
 -- @order flops DESC, name

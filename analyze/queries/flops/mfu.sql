@@ -9,8 +9,8 @@
 -- types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is compared with
 -- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes steps longer:
 -- if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an artifact of the
--- recording is not in the time: before all ranks had begun to record, and in a cold first call (see `breakdown`).
--- Recorded GPU only and in full, steps are those of the GPU-only block, FLOPs those of the twins of its work.
+-- recording is not in the time: before all ranks had begun to record, and in a cold first call (see `breakdown`). With
+-- a GPU-only block, steps are those of that block, FLOPs those of the twins of its work.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
@@ -27,8 +27,8 @@
 -- @column avg_step_ns ns          Mean length of a recorded step; for a recording without steps, its length.
 -- @column gpu_time_ns ns          Step time x GPUs, summed over steps and ranks.
 -- @column model_flops FLOP        FLOPs of the model; recomputation is not counted.
--- @column recomputed_flops FLOP   FLOPs that are computed again, from the shapes.
--- @column unknown_calls count     Calls whose FLOPs no shapes tell, or only an upper bound; they count 0.
+-- @column recomputed_flops FLOP   FLOPs of recomputation, from the shapes.
+-- @column unknown_calls count     Calls whose FLOPs are not known, or only an upper bound; they count 0.
 -- @column precision text          Roofs that the operations are compared with.
 -- @column peak_flops_per_s FLOP/s Peak of a GPU; with several roofs, the mean rate of the operations at their peaks.
 -- @column flops_per_s FLOP/s      Model FLOPs per GPU and second.

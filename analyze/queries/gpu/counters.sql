@@ -1,20 +1,20 @@
--- What did the counters say: of Nsight Systems, Chrome traces, and the samples of GPUs and hosts by `collect`?
+-- What do the counters show: Nsight Systems, Chrome traces, samples of GPUs and hosts?
 --
 -- GPU metrics and page faults of Nsight Systems; counter events of a Chrome trace, and metrics of kernels by CUPTI's
--- range profiler (torch.profiler with profiler_metrics). Means are over the samples, or the kernels; `hardware` weighs
--- the samples of `collect` by time, and names each measure.
+-- range profiler (torch.profiler with profiler_metrics); samples that `collect` takes of GPUs and hosts. Means are over
+-- the samples, or the kernels; `hardware` weighs the samples of `collect` by time, and names each measure.
 -- @param per recording|step|kernel = recording   A row for all values, for those in each step, or for each kernel.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
--- @column device index            GPU; empty for counters of the CPU, and where the recording does not say it.
--- @column step index              Step; empty but with per = step.
--- @column kernel text             Kernel; empty but with per = kernel.
--- @column name text               The counter, with its unit where the recording says it.
+-- @column device index            GPU; empty for counters of the CPU, and if not known.
+-- @column step index              Step; empty unless per=step.
+-- @column kernel text             Kernel; empty unless per=kernel.
+-- @column name text               The counter, with its unit if known.
 -- @column samples count           Samples, or kernels.
 -- @column avg_value number        Mean.
 -- @column min_value number        Lowest.
 -- @column max_value number        Highest.
--- @column total_value number      Sum, of counts: page faults, and sums that were counted of kernels; empty for others.
+-- @column total_value number      Sum of counters that count: page faults, and sums per kernel; empty for others.
 -- @main run_id, rank, device, step, kernel, name, samples, avg_value, min_value, max_value
 -- @order run_id, rank, device, step, kernel, name
 -- @use counter_values, steps

@@ -1,25 +1,25 @@
 -- What was the state of the GPUs: clocks, power, memory in use, activity of SMs, tensor cores and memory?
 --
--- `collect run` samples NVML while torch.profiler records. Averages weigh each sample by how much of the time that it
--- stands for lies in the window: the time since the sample before. Activity comes from NVML's GPM metrics (Hopper and
--- later), which the driver counts ten times a second, as it does power. So a row of less than some 100 ms, such as a
--- step or a phase, takes part of what ran before and after it; `activity_samples` counts what it rests on.
+-- `collect run` samples NVML while torch.profiler records. A sample represents the time since the previous one;
+-- averages weight it by the part of that time in the window. Activity comes from NVML's GPM metrics (Hopper and later),
+-- which the driver updates ten times a second, as it does power. So a row of less than about 100 ms, such as a step or
+-- a phase, includes activity from before and after it; `activity_samples` is its number of samples.
 -- @param per recording|step|phase|run = recording  The window of a row: first to last GPU work of the rank, a step, all
---                                 GPU work of a phase, or all that was sampled, before and after the recording, too.
+--                                 GPU work of a phase, or all samples, also before and after the recording.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            GPU.
--- @column step index              Step; empty but with per = step.
--- @column phase text              Phase of the step; empty but with per = phase.
--- @column activity_samples count  Samples of activity with a part in the window.
--- @column sampled_ns ns           Time in the window that samples stand for.
+-- @column step index              Step; empty unless per=step.
+-- @column phase text              Phase of the step; empty unless per=phase.
+-- @column activity_samples count  Samples of activity that overlap the window.
+-- @column sampled_ns ns           Time in the window that the samples represent.
 -- @column sm_active_pct %         SMs that had a warp, averaged over SMs and time.
--- @column occupancy_pct %         Warps on the SMs, of the most that fit.
+-- @column occupancy_pct %         Resident warps, share of the most that fit on the SMs.
 -- @column tensor_active_pct %     Time in which tensor cores worked.
 -- @column fp64_active_pct %       Time in which FP64 pipes worked.
 -- @column fp32_active_pct %       Time in which FP32 pipes worked.
 -- @column fp16_active_pct %       Time in which FP16 pipes worked.
--- @column dram_active_pct %       Memory bandwidth, of the most in theory.
+-- @column dram_active_pct %       Memory bandwidth, share of the theoretical peak.
 -- @column pcie_tx_bytes_per_s B/s     PCIe traffic from the GPU.
 -- @column pcie_rx_bytes_per_s B/s     PCIe traffic to the GPU.
 -- @column nvlink_tx_bytes_per_s B/s   NVLink traffic from the GPU.

@@ -6,8 +6,8 @@
 -- By op, module and line, kernels of the backward pass count where their forward operator ran: its outermost operator,
 -- its innermost nn.Module, the innermost function of the program. Modules and lines need Python stacks.
 -- @param group name|short_name|family|algorithm|op|module|line|device|stream = name   What a row is.
--- @column {group} text            Kernel name; what it says the kernel is (schemas/kernel_rules.toml); where the kernel
---                                 is from; where it ran.
+-- @column {group} text            Kernel name; what the name says (schemas/kernel_rules.toml); what launched the
+--                                 kernel; or where it ran.
 -- @column calls count             Launches that ran.
 -- @column total_ns ns             Sum of durations.
 -- @column avg_ns ns               Mean duration.

@@ -2,7 +2,7 @@
 --
 -- A row is one kernel. A kernel of the backward pass has the operator, module and line of its forward operator, as in
 -- kernel-share. Modules and lines need Python stacks. A communication kernel waits for other ranks: `collective-waits`
--- tells waiting and transfer apart.
+-- separates waiting from transfer.
 -- @param top int[0..999999] = 20  Number of kernels, per group of runs.
 -- @param kernel text = ''         Only kernels whose name contains this.
 -- @column run_id id               The run.
@@ -13,7 +13,7 @@
 -- @column dur_ns ns               Duration.
 -- @column name text               Kernel.
 -- @column family text             Its family.
--- @column op text                 Outermost operator that launched it; of the backward pass, of the forward pass.
+-- @column op text                 Outermost operator that launched it; for the backward pass, the forward operator.
 -- @column module text             Innermost nn.Module there.
 -- @column line text               Line of the innermost function of the program there: train.py:42 in train_step.
 -- @column backward bool           Whether it is of the backward pass, with a known forward operator.

@@ -1,9 +1,9 @@
 -- What fills a training step of a GPU, and how much work is hidden behind other work?
 --
 -- Every nanosecond of a step counts once: for the compute kernel that runs, else for communication, else for a memcpy
--- or memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work
--- that runs while the time counts for other work is hidden: without it, the step would hardly be shorter. Times are
--- means over the steps of all GPUs.
+-- or memset, else as idle; of several at once, for the one that began last. So exposed_ns adds up to the step. Work is
+-- hidden while the time counts for other work: without it, the step would hardly be shorter. Times are means over the
+-- steps of all GPUs.
 -- @param group family|kernel|op|module|phase = family   What a row is: a kernel family, kernel, operator, nn.Module
 --                                 with phase, or phase; copies and idle time are rows of their own.
 -- @param modules regex = .        With group=module, work counts for the innermost nn.Module around its launch (of the

@@ -1,10 +1,10 @@
 -- What does each rank of a server do, and which one do the others wait for?
 --
--- The role follows the steps: ranks of a prefill server have only prompts, ranks of a decode server only generate.
--- The load compares ranks with one role: ranks of a tensor-parallel group process the same tokens, data-parallel ones
--- the tokens of their own requests. A data-parallel rank without requests has idle steps, in which it takes part in
--- the collectives of the others. Waits are as in `stragglers`: a rank with less load waits for one with more.
--- Servers of one deployment are runs of their own; give all their folders.
+-- The role follows the steps: ranks of a prefill server have only prompts, ranks of a decode server only generate. The
+-- load compares ranks with one role: ranks of a tensor-parallel group process the same tokens, data-parallel ones the
+-- tokens of their own requests. A data-parallel rank without requests has idle steps, in which it takes part in the
+-- collectives of the others. Waits are as in `stragglers`: a rank with less load waits for one with more. Each server
+-- of a deployment is a run; name all their folders.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column role text               prefill, decode, both, or idle: what its steps do.

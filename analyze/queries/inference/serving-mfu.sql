@@ -1,15 +1,15 @@
 -- Which share of the GPU's peak and memory bandwidth do prefill and decode reach?
 --
 -- MFU (model FLOPs utilization) = FLOPs / (time x peak), MBU (memory bandwidth utilization) = bytes / (time x
--- bandwidth), with the time of the steps as in `serving`. The peak is for the inputs' type, as in `mfu`; without
--- one, MFU is empty. Counted are matrix products, from the shapes of their operators, and attention. Bytes are the
--- least that must move: matrices, inputs and outputs of each product, and of attention the keys and values of each
--- request's context, new queries and results, each once. Where the names of steps tell context lengths, attention has
--- 4 x head size x heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes:
--- paged and ragged attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. With
--- latent attention (MLA), keys are latent and rotary part, values the latent part. Else it counts by shapes, as in
--- `flops-by-op`, if these tell more than an upper bound. Of fused experts, the least bytes are the weights of the
--- experts of one token. Operators that hide their weights do not count: figures are then at least so much.
+-- bandwidth), with the time of the steps as in `serving`. The peak is for the inputs' type, as in `mfu`; without one,
+-- MFU is empty. Matrix products count, from the shapes of their operators, and attention. Bytes are the least that must
+-- move: matrices, inputs and outputs of each product, and of attention the keys and values of each request's context,
+-- new queries and results, each once. Where the names of steps tell context lengths, attention has 4 x head size x
+-- heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes: paged and ragged
+-- attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. With latent attention
+-- (MLA), keys are latent and rotary part, values the latent part. Otherwise attention counts by shapes, as in
+-- `flops-by-op`, if these give more than an upper bound. The least bytes of fused experts are the weights of the experts
+-- of one token. Operators that hide their weights do not count: the figures are then lower bounds.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               As in `serving`.

@@ -2,8 +2,8 @@
 --
 -- Candidates for fusion: the GPU work launched in each call of an outermost operator, in order of start. Work that a
 -- range launched outside of any operator belongs to that range. A sequence is all the work of a call (two launches or
--- more); with `length`, any so many launches in a row. Such sequences may overlap; `pieces`, `gpu_ns` and `gap_ns`
--- count each launch once. Fusing a sequence into one kernel removes its gaps and all launches but one.
+-- more); with `length`, any launches in a row of that number. Such sequences may overlap; `pieces`, `gpu_ns` and
+-- `gap_ns` count each launch once. Fusing a sequence into one kernel removes its gaps and all launches but one.
 -- @param operator text = ''       Use the outermost operators or ranges whose name contains this instead.
 -- @param length int[0..1000] = 0  Launches in a row; 0: all the work of a call.
 -- @param min_count int[1..1000000000] = 2   Hide sequences that occur fewer times.

@@ -1,12 +1,12 @@
 -- What does a memory snapshot hold that an earlier one did not?
 --
--- Each snapshot is compared with the one before it of the same rank and device among the recordings that are read; the
--- first one with the begin of its history. Bytes are requested ones, of blocks that the program holds. All rows of a
--- snapshot add up to the change of what it holds.
+-- Each snapshot is compared with the previous one of the same rank and device in the recordings; the first one with the
+-- start of its history. Bytes are requested ones, of blocks that the program holds. All rows of a snapshot add up to
+-- the change of what it holds.
 -- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
 --                                 its lines, the nn.Module that ran, its module list, or what they are for.
 -- @column run_id id               The snapshot.
--- @column before_run_id id        The snapshot that it is compared with; NULL: the begin of its history.
+-- @column before_run_id id        The snapshot that it is compared with; NULL: the start of its history.
 -- @column rank index              Process rank.
 -- @column device index            Device.
 -- @column {group} text            Who requested the bytes; (not recorded) without a stack.

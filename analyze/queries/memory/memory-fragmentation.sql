@@ -1,4 +1,4 @@
--- How much reserved GPU memory is of no use, and why?
+-- How much reserved GPU memory cannot be used, and why?
 --
 -- From memory snapshots, for the moment of the snapshot. The caching allocator reserves segments of the driver and cuts
 -- them into blocks. Inactive blocks can only serve requests of the same stream and pool, and none larger than the

@@ -12,10 +12,10 @@
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            Device.
--- @column {group} text            Who requested the bytes; (not recorded) if the snapshot does not say it.
+-- @column {group} text            Who requested the bytes; (not recorded) if not known.
 -- @column blocks count            Live blocks.
 -- @column bytes B                 Their requested bytes.
--- @column share_pct %             Of all that the device held.
+-- @column share_pct %             Share of all that the device held.
 -- @column oldest_ns ns            When the oldest of them was allocated, since the run's first event; NULL if before
 --                                 the history.
 -- @column at_ns ns                The moment, since the run's first event.

@@ -1,21 +1,21 @@
 -- Process groups: their ranks and their dimension of the parallelism.
 -- @use collective_kinds, launches
 
--- @macro says(text, what)  whether a description contains the word `what` (a regular expression). Words end at anything
---   but letters.
-CREATE MACRO says(text, what) AS regexp_matches(lower(text), '(^|[^a-z])(' || what || ')([^a-z]|$)');
+-- @macro has_word(text, what)  whether a description contains the word `what` (a regular expression). Words end at
+--   anything but letters.
+CREATE MACRO has_word(text, what) AS regexp_matches(lower(text), '(^|[^a-z])(' || what || ')([^a-z]|$)');
 
--- @macro said_dimension(description)  the dimension in the program's name of a group; several as dp+cp; NULL if it has
---   none. Knows the names of torch's meshes, torchtitan, Megatron and vLLM.
-CREATE MACRO said_dimension(description) AS nullif(concat_ws(
+-- @macro stated_dimension(description)  the dimension in the program's name of a group; several as dp+cp; NULL if it
+--   has none. Knows the names of torch's meshes, torchtitan, Megatron and vLLM.
+CREATE MACRO stated_dimension(description) AS nullif(concat_ws(
     '+',
-    CASE WHEN says(description, 'fsdp|dp_shard|hsdp_shard') THEN 'fsdp' END,
-    CASE WHEN says(description, 'ddp|data|dp_replicate|replicate') OR says(replace(description, 'dp_shard', ''), 'dp')
-        THEN 'dp' END,
-    CASE WHEN says(description, 'tp|tensor') THEN 'tp' END,
-    CASE WHEN says(description, 'pp|pipe|pipeline') THEN 'pp' END,
-    CASE WHEN says(description, 'ep|expert|moe') THEN 'ep' END,
-    CASE WHEN says(description, 'cp|context') THEN 'cp' END
+    CASE WHEN has_word(description, 'fsdp|dp_shard|hsdp_shard') THEN 'fsdp' END,
+    CASE WHEN has_word(description, 'ddp|data|dp_replicate|replicate')
+        OR has_word(replace(description, 'dp_shard', ''), 'dp') THEN 'dp' END,
+    CASE WHEN has_word(description, 'tp|tensor') THEN 'tp' END,
+    CASE WHEN has_word(description, 'pp|pipe|pipeline') THEN 'pp' END,
+    CASE WHEN has_word(description, 'ep|expert|moe') THEN 'ep' END,
+    CASE WHEN has_word(description, 'cp|context') THEN 'cp' END
 ), '');
 
 -- @macro inferred_dimension(kinds, stride, whole, ddp)  the dimension inferred from the collectives of a group; NULL if
@@ -130,9 +130,9 @@ SELECT
     concat_ws(' ', coalesce(description, k.group_name), coalesce(k.ranks::VARCHAR, k.group_ranks)) AS process_group,
     k.size,
     coalesce(
-        said_dimension(description), inferred_dimension(c.kinds, k.ranks[2] - k.ranks[1], k.size = world_size, ddp)
+        stated_dimension(description), inferred_dimension(c.kinds, k.ranks[2] - k.ranks[1], k.size = world_size, ddp)
     ) AS dimension,
-    CASE WHEN dimension IS NOT NULL THEN said_dimension(description) IS NULL END AS inferred,
+    CASE WHEN dimension IS NOT NULL THEN stated_dimension(description) IS NULL END AS inferred,
     CASE WHEN k.ranks IS NOT NULL THEN ranks_scope(k.ranks, h.hosts) WHEN k.size = world_size THEN j.scope END AS scope
 FROM _known k
 LEFT JOIN job_ranks j ON j.run_id = k.run_id

@@ -15,7 +15,7 @@ GROUP BY run_id, rank, device, run_group;
 -- @column steps count             Recorded steps.
 -- @column start_ns ns             Start of its first step, else of its GPU work.
 -- @column common_start_ns ns      The latest such start, if the ranks began more than 1 ms apart; else NULL.
--- Only ranks of one host share a clock. A start beyond the first half of a rank's GPU work is no common one: the ranks
+-- Only ranks of one host share a clock. A start beyond the first half of a rank's GPU work does not count: the ranks
 -- were not recorded together.
 CREATE TABLE rank_starts AS
 WITH _work AS (

@@ -68,9 +68,9 @@ WHERE c.start_ns < coalesce(s.next_ns, s.end_ns);
 -- @columns run_id, rank
 -- @column compile_id id           The compilation.
 -- @column turn index              As in `compile_attempts`.
--- @column failed_compile_id id    The latest code of the frame.
+-- @column failed_compile_id id    The latest compiled version of the frame.
 -- @column guard text              Its guard that failed.
--- @column guards_failed count     Codes of the frame, each with a guard that failed.
+-- @column guards_failed count     Compiled versions of the frame, each with a guard that failed.
 CREATE VIEW failed_guards AS
 WITH _numbered AS (
     SELECT r.*, a.turn, try_cast(regexp_extract(failed_compile_id, '(\d+)$', 1) AS BIGINT) AS age

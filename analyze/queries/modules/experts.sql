@@ -2,7 +2,7 @@
 -- @use collective_kinds, comm_groups, op_flops, steps
 
 -- @view expert_dispatches  a row is an all_to_all that brings tokens to the experts of a rank, or takes them back.
--- In a row of all_to_alls on a thread in a step, each of which returns what the previous one received, the odd ones
+-- In a sequence of all_to_alls on a thread in a step, where each returns what the previous one received, the odd ones
 -- bring tokens.
 -- @columns run_id, rank, run_group
 -- @column process_group text      Label: the program's name for the group, else its own name, and its ranks.

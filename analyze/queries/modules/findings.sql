@@ -81,7 +81,7 @@ SELECT run_group, run_id, avg(ns), NULL, count(*) FROM _operators GROUP BY run_g
 UNION ALL
 SELECT run_group, run_id, avg(ns), NULL, count(*) FROM _counters GROUP BY run_group, run_id;
 
--- @view slowed_runs  a row is a run of which the profiler may have made most of the host time: no undisturbed steps
+-- @view slowed_runs  a row is a run in which the profiler may have caused most of the host time: no undisturbed steps
 --   were timed, and Python stacks were recorded, or most work finds an empty queue.
 -- @columns run_id
 CREATE VIEW slowed_runs AS
@@ -148,7 +148,7 @@ SELECT t.track, o.start_ns, o.start_ns + o.dur_ns AS end_ns
 FROM profiler_overhead o JOIN gpu_tracks t USING (run_id, rank)
 WHERE NOT loads_code(name);
 
--- @view set_up_calls  a row is work that a program does once: CUDA loads kernels (loading), kernels are tried out
+-- @view set_up_calls  a row is work that a program does once: CUDA loads kernels (loading), kernels are autotuned
 --   (autotuning), torch.compile compiles (compilation).
 -- cudaEventElapsedTime inside an operator means that it times kernels, as cuDNN's benchmark does.
 -- @columns run_id, rank
@@ -331,7 +331,7 @@ WHERE owner.part = 'waiting' AND NOT owner.one_process;
 
 -- @view blocking_times_of_ranks  a row is an interval in which others wait for a rank, in collectives or in pairs,
 --   while it does not wait itself.
--- A rank that is late because it waits passes the blame on.
+-- A rank that is late because it waits for another one blocks nobody meanwhile.
 -- @columns track
 -- @column pair bool               Whether in sends and receives.
 -- @columns start_ns, end_ns

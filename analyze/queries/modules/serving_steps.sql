@@ -14,7 +14,7 @@ CREATE MACRO labelled(name, key) AS first_number(name, '[\[ ]' || key || '=(\d+)
 CREATE MACRO vllm_sum(name, part, key) AS first_number(name, part || '_\d+\(' || key || '(\d+)');
 
 -- @table step_names  a row is a name of ranges that are steps of inference, with what it tells.
--- Names of vLLM, SGLang, TensorRT-LLM and AMD's ATOM, and names that begin with prefill or decode. NULL: not told.
+-- Names of vLLM, SGLang, TensorRT-LLM and AMD's ATOM, and names that begin with prefill or decode. NULL: not known.
 -- @column name text               Name of the range.
 -- @column kind text               prefill; decode; mixed: both; verify: decode with drafts to check; draft: a pass of
 --                                 the draft model; idle: no request.

@@ -1,4 +1,5 @@
--- What a recording is of, decided from what is in it. Remedies of findings follow it (analyze/advice).
+-- The kinds of workload of a recording, decided from its content. They choose the remedies of findings
+-- (analyze/advice).
 -- @use serving_steps
 
 -- @view name_counts  a row is a name of operators, ranges or CUDA calls of a run.

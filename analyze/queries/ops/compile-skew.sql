@@ -14,7 +14,7 @@
 -- @column min_ns ns               Shortest duration of the ranks.
 -- @column max_ns ns               Longest.
 -- @column slowest_rank index      The rank that took longest.
--- @column waited_ns ns            How long others waited meanwhile, for the rank that was waited for longest.
+-- @column waited_ns ns            How long others waited meanwhile; the longest wait for one rank.
 -- @main compile_id, pass, where, differs, ranks, guard, max_ns, slowest_rank, waited_ns
 -- @order run_id, waited_ns DESC NULLS LAST, max_ns DESC NULLS LAST, compile_id, pass
 -- @use compile_log

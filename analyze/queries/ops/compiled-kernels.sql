@@ -1,4 +1,4 @@
--- Which code of mine is in the kernels that torch.compile made?
+-- Which lines of my program are in the kernels of torch.compile?
 --
 -- Triton kernels of a trace, joined to the code that Inductor wrote for their region and pass (TORCH_TRACE log): the
 -- lines of the program that each computes, and the operators. A kernel of a region that the log does not have is joined

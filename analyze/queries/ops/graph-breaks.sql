@@ -1,7 +1,8 @@
 -- Where do torch.compile's graphs break, and why?
 --
--- From TORCH_TRACE logs. Dynamo ends a graph at what it cannot trace, runs that in Python, and begins another graph
--- behind it: less is fused, and each graph costs the CPU a call. A frame that is compiled again breaks again.
+-- From TORCH_TRACE logs. Dynamo ends a graph at code that it cannot trace, runs that code in Python, and begins another
+-- graph after it: less is fused, and each graph is one more call on the CPU. A frame that is compiled again breaks
+-- again.
 -- @column run_id id               The run.
 -- @column where text              The program's innermost line.
 -- @column reason text             What Dynamo cannot trace.

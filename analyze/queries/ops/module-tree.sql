@@ -2,10 +2,10 @@
 --
 -- The calls of all steps and ranks, merged: a row is a path of names from the outermost to the innermost. With Python
 -- stacks (with_stack) the tree has modules and Python functions; without, ranges and operators. The backward pass runs
--- on a thread of its own and has its own trees, at depth 0; backward_ns has its GPU work at the forward operators whose
--- gradients it computes, too, and at what contains them. CUDA calls belong to the operator that makes them; GPU work
--- without an operator (CUDA graphs) belongs to the node in which its launch call lies. (no operator) is GPU work whose
--- launch call lies in no node: self_device_ns adds up to all GPU work.
+-- on a thread of its own and has its own trees, at depth 0; backward_ns also counts its GPU work for the forward
+-- operators whose gradients it computes, and for their parents. CUDA calls belong to the operator that makes them; GPU
+-- work without an operator (CUDA graphs) belongs to the node in which its launch call lies. (no operator) is GPU work
+-- whose launch call lies in no node: self_device_ns adds up to all GPU work.
 -- @param tree module|stack = module   Whether the tree has Python functions other than nn.Modules.
 -- @param root text = ''           Only the subtrees of this name (ResNet_0, forward), which become depth 0; empty: all.
 -- @param depth int[0..1000000] = 1000   Deepest level to show; deeper calls still count.

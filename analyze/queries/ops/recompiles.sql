@@ -1,14 +1,15 @@
 -- Which guards fail, so that torch.compile compiles again?
 --
--- From TORCH_TRACE logs. Compiled code has guards: what must hold of its inputs. If one fails in all code of a frame,
--- the frame is compiled again. `guard` is that of the latest code; a size that changes often wants dynamic shapes
--- (mark_dynamic, dynamic=True) or constant batches. Times are those of the forward and of its backward.
+-- From TORCH_TRACE logs. Compiled code has guards: conditions on its inputs. If all compiled versions of a frame have a
+-- guard that fails, the frame is compiled again. `guard` is that of the latest version. For a size that changes often,
+-- use dynamic shapes (mark_dynamic, dynamic=True) or constant batches. Times are those of the forward and of its
+-- backward.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column compile_id text         What was compiled: frame / recompilation.
--- @column failed_compile_id text  The latest code of the frame.
+-- @column failed_compile_id text  The latest compiled version of the frame.
 -- @column guard text              Its guard that failed.
--- @column guards_failed count     Codes of the frame, each with a guard that failed.
+-- @column guards_failed count     Compiled versions of the frame, each with a guard that failed.
 -- @column function text           The frame.
 -- @column where text              The program's line that called it.
 -- @column step index              Recorded step that it began in; NULL if outside.

@@ -1,8 +1,8 @@
 -- How long is a step, how busy are the GPUs, and what do they achieve?
 --
--- A row is a recording: the runs of one workload, each figure from the block or pass that knows it best. Times and
--- shares, MFU too, are those of the GPU-only block if there is one; tokens and memory those of the full block. Shares
--- are means over the GPUs: of their steps, or of the whole recording if it has no steps (see `breakdown`). Figures of
+-- A row is a recording: all runs of one workload, each figure from the block or pass that measures it best. Times,
+-- shares and MFU are those of the GPU-only block if there is one; tokens and memory those of the full block. Shares are
+-- means over the GPUs: of their steps, or of the whole recording if it has no steps (see `breakdown`). Figures of
 -- several ranks are means over the ranks; images are those of all ranks together.
 -- @column run_id id               The run; of several blocks or passes, the full one.
 -- @column ranks count             Ranks that were ingested.

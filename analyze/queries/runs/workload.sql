@@ -2,8 +2,8 @@
 --
 -- Decided from what was recorded; a run may be of several kinds. Training: autograd nodes, optimizer steps, or kernels
 -- of a backward pass. Inference: operators of a forward pass, or kernels of a KV cache, without training; prefill and
--- decode are its steps (`serving`). Experts: all_to_alls, or kernels of a mixture of experts. What `advise` suggests
--- follows it.
+-- decode are its steps (`serving`). Experts: all_to_alls, or kernels of a mixture of experts. `advise` chooses remedies
+-- by it.
 -- @column run_id id               The run.
 -- @column kind text               training, inference, prefill, decode, compiled, CUDA graphs, pipeline, experts,
 --                                 CPU only or counters only.

@@ -3,7 +3,7 @@
 -- The mean of the recorded steps, without warm-up, x the steps of an epoch: images of the dataset / images of a step,
 -- rounded up. Steps and waits as in `steps`; mean over ranks. A DataLoader with w workers has 2 x w batches ready
 -- (torch's default) when the first step begins. With fewer recorded steps than that, warm-up included, the waits are
--- less than those of a whole epoch, unless the loader is slower than training from the start.
+-- shorter than those of a whole epoch, unless the loader is slower than training from the start.
 -- @param images int[0..1000000000000] = 0   Images of an epoch; 0: those of the run's dataset (the number in
 --                                 `fake-cifar100:25000`, 50,000 for CIFAR-100, 75,750 for Food-101).
 -- @column run_id id               The run.

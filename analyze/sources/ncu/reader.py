@@ -174,7 +174,7 @@ class _Log:
             self._drop_record()
         if not self.rows.launches:
             raise InputError(f"{self._path}: {self._nothing()}")
-        self._lost.tell()
+        self._lost.warn()
         if unread := self.rows.finish():
             self._report.lost += self.rows.lost
             self._report.warnings.append(f"{Path(self._path).name}: {unread}")

@@ -42,12 +42,12 @@ class Capture:
                 arguments[int(match.group(1))] = value
         self.command = " ".join([program, *(arguments[i] for i in sorted(arguments))]) if program else None
 
-    def place(self) -> tuple[int | None, int | None]:
+    def rank_and_world_size(self) -> tuple[int | None, int | None]:
         """Return rank and number of ranks from the variables of a launcher; None where unknown."""
-        places = [(self.number(*ranks), self.number(*sizes)) for ranks, sizes in _LAUNCHERS]
-        rank = next((r for r, _ in places if r is not None), None)
+        found = [(self.number(*ranks), self.number(*sizes)) for ranks, sizes in _LAUNCHERS]
+        rank = next((r for r, _ in found if r is not None), None)
         # The size may be another launcher's, if that agrees on the rank: PALS with PMI_SIZE, PMIX_RANK within srun.
-        return rank, next((size for r, size in places if r == rank is not None and size is not None), None)
+        return rank, next((size for r, size in found if r == rank is not None and size is not None), None)
 
     def nodes(self) -> tuple[int, int] | None:
         """Return the number of the node and how many nodes there are, from the options of torchrun."""

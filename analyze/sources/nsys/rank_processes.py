@@ -61,7 +61,7 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
     if len(numbers) > 1:
         return RankProcesses({p: numbers[first.get(p, p)] for p in chosen}, sharing)
     # Rows without a process (0) belong to the only process.
-    rank = capture.place()[0]
+    rank = capture.rank_and_world_size()[0]
     return RankProcesses(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing)
 
 

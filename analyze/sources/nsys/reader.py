@@ -84,7 +84,7 @@ def read_rank_hint(path: Path) -> RankHint:
         clock = next((r["utcEpochNs"] for r in rows(tables, "TARGET_INFO_SESSION_START_TIME", ["utcEpochNs"])), None)
         if clock is not None and not 0 < clock < _LATEST_NS:
             clock = None
-        rank, world_size = capture.place()
+        rank, world_size = capture.rank_and_world_size()
         if rank is None and capture.nodes() is None:
             return RankHint(clock_ns=clock)
         work = {e: rows_by_process(tables, e) for e in EVENT_TABLES if tables.columns(e.source)}
@@ -103,7 +103,7 @@ def _run_columns(tables: Tables, work: Work, capture: Capture, processes: RankPr
         "command": capture.command,
         "device_type": "cuda" if any(event.on_gpu and counts for event, counts in work.items()) else None,
     }
-    rank, world_size = capture.place()
+    rank, world_size = capture.rank_and_world_size()
     if rank is not None and len(set(processes.ranks.values())) == 1:
         columns["world_size"] = world_size
     for start in rows(tables, "TARGET_INFO_SESSION_START_TIME", ["utcTime"]):

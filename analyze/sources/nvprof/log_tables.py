@@ -274,7 +274,7 @@ def _metric_value(text: str) -> tuple[float | None, str | None]:
         return number(match.group(1)), "level"
     if _NOT_MEASURED.fullmatch(text):
         return None, None
-    raise ValueError(f"{text[:40]!r} is no value of a metric")
+    raise ValueError(f"{text[:40]!r} is not a value of a metric")
 
 
 def _ratio(unit: str | None, to: str | None) -> float:

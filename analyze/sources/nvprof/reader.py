@@ -205,7 +205,7 @@ class _Log:
                 lost = self._lost.first()
                 raise InputError(f"{self._path}: nvprof's log has no complete table: {lost or 'it ends before one'}")
             raise InputError(f"{self._path}: not a log of nvprof --csv: it has none of its tables")
-        self._lost.tell()
+        self._lost.warn()
         if self._plain:
             self._report.warnings.append(f"{self._path.name}: a table that was printed without --csv is not read")
         if self._unified_memory:

@@ -42,7 +42,7 @@ def records(path: Path, report: FileReport, needed: frozenset[str]) -> Iterator[
                 yield record
     except OSError as e:
         raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    lost.tell()
+    lost.warn()
     if edited:
         report.warnings.append(
             f"{path.name}: payloads of records that are not what torch wrote (their MD5 differs), but edited or "

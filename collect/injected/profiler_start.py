@@ -16,7 +16,7 @@ THREAD_ERROR = b"ERROR: External init callback must run in same thread as regist
 """Kineto prints this if the first profiler starts in another thread than the one that imported torch. It works then."""
 
 
-def start_quietly(profile: Any) -> None:
+def start_profiler(profile: Any) -> None:
     """Start a torch.profiler.profile that records one cycle.
 
     torch warns that it drops the events of earlier cycles, unless it accumulates them. Catching the warning would make
