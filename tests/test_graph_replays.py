@@ -156,6 +156,17 @@ def test_work_that_is_not_that_of_the_graph_has_no_operator(tmp_path: Path, name
     assert by_op(path) == [("(no operator)", len(names), 5_000 * len(names))]
 
 
+@pytest.mark.parametrize(("lost", "linked"), [([7], 197), ([0], 196), ([7, 8], 0)])
+def test_a_replay_of_which_little_was_lost(tmp_path: Path, lost: list[int], linked: int) -> None:
+    """Of 198 kernels: the first two have one name, so which of them is missing is not known. Two are more than 1 %."""
+    names = ["k0", *(f"k{i}" for i in range(197))]
+    ran = [name for i, name in enumerate(names) if i not in lost]
+    work = [kernel(name, 200_000 + 10 * i, 5) for i, name in enumerate(ran)]
+    path = write_pair(tmp_path, [[("kernel", name) for name in names]], replay(199_000, 5, None, *work))
+    rows = sql(path, "SELECT name, op_name FROM gpu_work WHERE op_name IS NOT NULL")
+    assert len(rows) == linked and all(r["op_name"] == f"aten::{r['name']}" for r in rows)
+
+
 def test_graphs_with_the_same_kernels_are_told_apart_by_the_range_of_the_replay(tmp_path: Path) -> None:
     def graphs(*numbers: int | None) -> Path:
         events = [

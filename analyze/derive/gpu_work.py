@@ -385,7 +385,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=10,
+        version=11,
         reads=READS,
         compute=gpu_work,
     ),

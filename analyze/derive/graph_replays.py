@@ -3,7 +3,8 @@
 A graph has a node for each launch call of its capture, in the order of the calls. A replay runs each node once. The
 node ids of CUPTI are in that order. Without ids, work of a replay belongs to the node with its name; of several
 with one name, the first to start belongs to the first node, unless they run at the same time on several streams. That
-holds only if the replay has as much work of each name as the graph has nodes. Otherwise nothing is linked.
+holds only if the replay has as much work of each name as the graph has nodes; up to 1 % may have been lost, and work
+with the names of that is not linked. Otherwise nothing is.
 `docs/definitions.md`, "Which operator launched GPU work", states the rules.
 """
 
@@ -38,6 +39,8 @@ _BEGIN, _END = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture"
 _REPLAY = re.compile(r"CUDAGraph\.replay#(\d{1,9})")
 """The range around a replay, which `collect` opens."""
 _LAUNCH = re.compile(r"(?:cu|cuda|hip)Graph(?:Exec)?Launch")
+_LOST = 0.01
+"""Share of a graph that a profiler may lose of a replay."""
 _COPY = re.compile(r"(memcpy|memset)", re.IGNORECASE)
 _KINDS = (
     (re.compile(r"Graph(?:Exec)?Launch|LaunchHostFunc"), None),
@@ -200,7 +203,10 @@ def replayed(
         has_nodes = node[by_node[0]] != NULL and firsts(node[by_node]).all()
         same = by_sequence.get(label[by_node].tobytes()) if has_nodes else None
         named = at_number.get(int(hint[own[0]]))
-        found_in = same or by_names.get(label[by_name].tobytes(), [])
+        names = label[by_name].tobytes()
+        if names not in by_names:
+            by_names[names] = [at for at, graph in enumerate(graphs) if _is_most_of(graph.label, label[own])]
+        found_in = same or by_names[names]
         alike.append([at for at in found_in if named in (None, at)])
         in_order.append(same is not None)
         replays[turn] = by_node if same else by_name
@@ -209,22 +215,39 @@ def replayed(
         if place is None:
             continue
         graph = graphs[place]
-        places = np.arange(len(own)) if by_id else np.argsort(graph.label, kind="stable")
+        places = np.arange(len(own))
         if not by_id:
-            sure = ~_at_the_same_time(label[own], start[own], start[own] + dur[own], stream[own])
-            own, places = own[sure], places[sure]
+            unsure = np.union1d(
+                _at_the_same_time(label[own], start[own], start[own] + dur[own], stream[own]),
+                _lost(graph.label, label[own]),
+            )
+            places = np.argsort(graph.label, kind="stable")
+            own, places = own[~np.isin(label[own], unsure)], places[~np.isin(graph.label[places], unsure)]
         found.graph[own] = graph.number
         found.tid[own], found.start[own] = graph.tid[places], graph.start[places]
     return found
 
 
-def _at_the_same_time(label: Ints, start: Ints, end: Ints, stream: Ints) -> Mask:
-    """Return which work has a label of which two pieces overlap on different streams: their order tells nothing.
+def _at_the_same_time(label: Ints, start: Ints, end: Ints, stream: Ints) -> Ints:
+    """Return the labels of which two pieces overlap on different streams: their order tells nothing.
 
-    In the order of labels, then of starts.
+    Work is in the order of labels, then of starts.
     """
-    overlaps = (label[1:] == label[:-1]) & (start[1:] < end[:-1]) & (stream[1:] != stream[:-1])
-    return np.isin(label, label[1:][overlaps])
+    return label[1:][(label[1:] == label[:-1]) & (start[1:] < end[:-1]) & (stream[1:] != stream[:-1])]
+
+
+def _lost(graph: Ints, work: Ints) -> Ints:
+    """Return the labels of which a graph has more nodes than pieces of work ran."""
+    if len(graph) == len(work):
+        return np.empty(0, np.int64)
+    label, nodes = np.unique(graph, return_counts=True)
+    return label[nodes > np.searchsorted(np.sort(work), label, "right") - np.searchsorted(np.sort(work), label)]
+
+
+def _is_most_of(graph: Ints, work: Ints) -> bool:
+    """Return whether work with these labels is that of a graph, except for a little that is missing."""
+    nodes, pieces = (dict(zip(*np.unique(labels, return_counts=True), strict=True)) for labels in (graph, work))
+    return len(work) >= (1 - _LOST) * len(graph) and all(nodes.get(one, 0) >= n for one, n in pieces.items())
 
 
 def _in_sequence(tid: list[int], alike: list[list[int]]) -> list[int | None]:
