@@ -88,6 +88,13 @@ OUT = 2 * M * N
             OUT + 2 * M * K + K * N // 2,
             BF16,
         ),
+        # torch's shapes are those of pairs.
+        (
+            "aten::_scaled_mm",
+            [tensor(M, K // 2, of="c10::Float4_e2m1fn_x2"), tensor(K // 2, N, of="c10::Float4_e2m1fn_x2")],
+            OUT + (M * K + N * K) // 2,
+            "Float4",
+        ),
         ("aten::_int_mm", [tensor(M, K, of="signed char"), tensor(K, N, of="signed char")], None, "signed char"),
     ],
 )
@@ -214,6 +221,7 @@ def test_attention_to_pages() -> None:
 
 def test_unknown_shapes_have_no_work() -> None:
     assert counted("_C::cutlass_scaled_mm", tensor(M, N), tensor(M, K), tensor(K + 1, N)) is None
+    assert counted("aten::_scaled_mm", tensor(M, K, of=FP8), tensor(K, N, of=FP8)) is None, "counts by its shapes"
     assert counted("_C::marlin_gemm", tensor(M, K), NONE, tensor(4, 64, of=INT)) is None
     layer = ("vllm::moe_forward", json.dumps([[4, 64], [4, 8]]), json.dumps([BF16, BF16]), "[]")
     assert work_of(*layer) is work_of(*layer, [("_C::silu_and_mul", None)]) is None

@@ -96,6 +96,13 @@ def _product(call: Call, a: int, b: int, out: int | None = None, transposed: boo
     return Work(2 * rows * n * k * (2 if packed else 1), moved, "Float4" if packed else call.types[a])
 
 
+def _packed(call: Call) -> Work:
+    """A product of torch if there are two numbers in each element; by its shapes it has half of the FLOPs."""
+    if "Float4" not in call.types[0]:
+        raise ValueError("one number in each element")
+    return _product(call, 0, 1)
+
+
 def _columns(call: Call, b: int, per_column: int = 1) -> Work:
     """A [M, K] by packed weights with N / per_column columns."""
     rows, k = call.shape(0, 2)
@@ -251,6 +258,8 @@ _EXPERTS = partial(_experts, chosen=4)
 
 OPERATORS: dict[str, Callable[[Call], Work]] = {
     "aten::_int_mm": partial(_product, a=0, b=1),
+    "aten::_scaled_mm": _packed,
+    "aten::_scaled_mm_v2": _packed,
     "aten::_weight_int4pack_mm": _int4,
     "aten::_weight_int8pack_mm": _NT,
     "aten::_flash_attention_forward": partial(_VARLEN, causal=8, cache=(13, 15)),
@@ -299,7 +308,7 @@ OPERATORS: dict[str, Callable[[Call], Work]] = {
     "aiter::gemm_a8w8_bpreshuffle": _NT,
     "aiter::gemm_a8w8_blockscale": _NT,
 }
-"""Formulas of operators that no other module counts."""
+"""Formulas of operators that no other module counts, or not for some types."""
 
 _ACTIVATION = re.compile(r"_C::\w+_and_mul$")
 _ALIGN, _INDEX = "_moe_C::moe_align_block_size", "aten::index"

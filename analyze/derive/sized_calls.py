@@ -44,6 +44,9 @@ _GRADIENTS = tuple(name + part for name in _LIBRARY_CONV_BACKWARD for part in ("
 _DISPATCH = "PythonSubclass"
 """The range in which an operator on a tensor subclass calls operators on what it consists of."""
 _FLOP_OPS: dict[str, tuple[str, ...]] = {
+    # Names in other kinds are of these.
+    "server_matmul": (*(name for name in OPERATORS if name not in IS_ATTENTION), *EXPERT_LAYERS),
+    "server_attention": tuple(IS_ATTENTION),
     "conv": ("aten::convolution",),
     "conv_backward": (
         "aten::convolution_backward",
@@ -68,8 +71,6 @@ _FLOP_OPS: dict[str, tuple[str, ...]] = {
         "aten::_scaled_dot_product_flash_attention_for_cpu_backward",
     ),
     "template_matmul": (),
-    "server_matmul": (*(name for name in OPERATORS if name not in IS_ATTENTION), *EXPERT_LAYERS),
-    "server_attention": tuple(IS_ATTENTION),
 }
 """Operators whose FLOPs follow from their input shapes.
 
@@ -328,7 +329,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=7,
+        version=8,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
