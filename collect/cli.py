@@ -123,7 +123,7 @@ def ab(
     n: Annotated[int, typer.Option("--repetitions", "-n", help="Recordings of each side.", min=1, max=1000)] = 5,
     a: Annotated[str | None, typer.Option("--a", help="Command of side a, in quotes.")] = None,
     b: Annotated[str | None, typer.Option("--b", help="Command of side b, in quotes.")] = None,
-    a_dir: Annotated[str | None, typer.Option("--a-dir", help="Folder to run side a in: a checkout.")] = None,
+    a_dir: Annotated[str | None, typer.Option("--a-dir", help="Folder to run side a in, such as a checkout.")] = None,
     b_dir: Annotated[str | None, typer.Option("--b-dir", help="Folder to run side b in.")] = None,
     a_env: Annotated[list[str] | None, typer.Option("--a-env", help="Variable of side a: NAME=VALUE.")] = None,
     b_env: Annotated[list[str] | None, typer.Option("--b-env", help="Variable of side b: NAME=VALUE.")] = None,

@@ -110,7 +110,7 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     ] = None
     slowest: Annotated[
         int | None,
-        Option("Record after slow steps, and retain the recordings of this many slowest ones.", WATCHING, least=1),
+        Option("Record after slow steps, and retain this many recordings: those of the slowest.", WATCHING, least=1),
     ] = None
     every: Annotated[int | None, Option("Record once in this many steps.", WATCHING, least=1)] = None
     at_step: Annotated[str | None, Option("Record these steps: FIRST..LAST.", WATCHING)] = None

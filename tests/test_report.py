@@ -93,7 +93,7 @@ def test_report_of_one_run(pages: Pages) -> None:
     text = words(pages("late-rank").read_text())
     # sample_traces/README.md: rank 3 is late; advise has 49.673 ms, 71.5 %.
     assert "Ranks wait for the slowest rank in collectives" in text and "up to 49.7 ms (71.5 %)" in text
-    assert "rank 3, GPU 3 is last in 3 of 3 calls" in text
+    assert "rank 3 is last in 3 of 3; others wait 66.289 ms for it" in text
     # Of the data-quality checks, only those that are not ok are listed.
     assert "Data quality : 3 notes: profiler overhead per step" in text and "ranks 4 of 4" not in text
     assert not re.search(r"(?<!\d)1\. ", text)

@@ -36,9 +36,9 @@ FAMILIES = {
 """Colour of each kernel family in every figure; visible on light and dark."""
 
 MEANINGS = {
-    "compute": "#2f7fd1", "busy": "#2f7fd1", "train": "#2f7fd1", "own GPU time": "#2f7fd1", "GPU time": "#2f7fd1",
+    "compute": "#2f7fd1", "busy": "#2f7fd1", "train": "#2f7fd1", "self GPU time": "#2f7fd1", "GPU time": "#2f7fd1",
     "communication": "#b8860b", "exposed communication": "#b8860b", "transfer": "#b8860b",
-    "copies": "#a8447f", "exposed copies": "#a8447f", "own CPU time": "#9462d3", "CPU time": "#9462d3",
+    "copies": "#a8447f", "exposed copies": "#a8447f", "self CPU time": "#9462d3", "CPU time": "#9462d3",
     "waiting": "#d6493f", "data": "#c9761a", "profiler": "#d858a8", "host wait": "#d6493f", "kernel wait": "#c9761a",
     "idle": "#a9b0ba", "no collective": "#8d949e",
     "forward": "#2f7fd1", "backward": "#9462d3", "h2d": "#a8447f", "loss": "#8f9a1f", "(outside)": "#8d949e",
@@ -66,11 +66,11 @@ LONGEST = 300
 
 _ENDINGS = ("_flops_per_s", "_per_s", "_flops", "_bytes", "_pct", "_ns", "_s")
 _WORDS = {"comm": "communication", "memcpy": "copies", "avg": "mean", "wait": "waiting", "gpu": "GPU", "cpu": "CPU",
-          "gpus": "GPUs", "mfu": "MFU", "hfu": "HFU"}  # fmt: skip
+          "gpus": "GPUs", "sm": "SM", "mfu": "MFU", "hfu": "HFU"}  # fmt: skip
 _NAMES = {
     "run_id": "run", "a_ns": "time in A", "b_ns": "time in B", "change_ns": "change", "total_ns": "total time",
     "gpu_ns": "GPU time", "cpu_ns": "CPU time", "dur_ns": "time", "span_ns": "span",
-    "self_device_ns": "own GPU time", "self_gpu_ns": "own GPU time", "self_cpu_ns": "own CPU time",
+    "self_device_ns": "self GPU time", "self_gpu_ns": "self GPU time", "self_cpu_ns": "self CPU time",
     "total_device_ns": "GPU time", "total_cpu_ns": "CPU time", "device": "GPU", "algbw_gb_per_s": "algorithm bandwidth",
     "busbw_gb_per_s": "bus bandwidth", "gb_per_s": "bandwidth", "flops_per_s": "FLOP rate", "images_per_s": "images",
     "flops": "FLOPs", "total_flops": "FLOPs", "bytes": "bytes", "flops_per_byte": "arithmetic intensity",

@@ -4,13 +4,13 @@
 -- recomputation: forward operators that activation checkpointing runs again, and the scores in the backward of
 -- attention. Model FLOPs are those of `flops-by-op` (causal attention counts half) of the operators that launched GPU
 -- work in the steps, or of all such operators in recordings without steps. GPU work without a known operator (CUDA
--- graphs, custom kernels) is missing; the note says how much of the time in kernels of products that is. With
--- flops_per_token and tokens_per_step, model FLOPs are their product x steps. The peak is that of the operators' input
--- types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is compared with
--- its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes steps longer:
--- if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an artifact of the
--- recording is not in the time: before all ranks had begun to record, and in a cold first call (see `breakdown`). With
--- a GPU-only block, steps are those of that block, FLOPs those of the twins of its work.
+-- graphs, custom kernels) is missing; the note gives its share of the time of gemm, convolution and attention kernels.
+-- With flops_per_token and tokens_per_step, model FLOPs are their product x steps. The peak is that of the operators'
+-- input types, for dense matrices, with tensor cores if the GPU has them; with several types, each operation is
+-- compared with its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes
+-- steps longer: if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an
+-- artifact of the recording is not in the time: before all ranks had begun to record, and in a cold first call (see
+-- `breakdown`). With a GPU-only block, steps are those of that block, FLOPs those of the twins of its work.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.
