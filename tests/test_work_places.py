@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from commands import run_cli
-from support import ask
+from support import SAMPLES, ask, sql
 from traces import event, kernel, launch, op, write_trace
 
 import analyze
@@ -85,6 +85,21 @@ def test_backward_counts_at_its_forward_operator(trace: Path) -> None:
 def test_kernels_by_device_and_stream(trace: Path) -> None:
     assert shares(trace, "device") == {"rank 0 GPU 0": (6, 100)}
     assert shares(trace, "stream") == {"rank 0 GPU 0 stream 7": (5, 97), "rank 0 GPU 0 stream 8": (1, 3)}
+
+
+@pytest.mark.parametrize(
+    ("sample", "forward"), [("lm-compiled", "Torch-Compiled Region: 0/0"), ("resnet18-checkpoint", "aten::conv2d")]
+)
+def test_backward_of_compiled_regions_and_checkpoints_counts_forward(sample: str, forward: str) -> None:
+    """All kernels of autograd's nodes: none stays in the node, also where it runs the forward pass again."""
+    [row] = sql(
+        SAMPLES / sample,
+        "SELECT count(*) AS n, count(forward_op) AS known FROM gpu_work"
+        " WHERE kind = 'kernel' AND outer_name LIKE 'autograd::engine%'",
+    )
+    assert row["n"] == row["known"] > 100
+    shares = [r["op"] for r in ask(SAMPLES / sample, "kernel-share", params={"group": "op"})]
+    assert shares[0] == forward and not any(op.startswith(NODE) for op in shares)
 
 
 def test_range_has_the_gpu_time_of_its_backward(trace: Path) -> None:
