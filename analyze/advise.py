@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from analyze.query.result import Result
 
 FOLDER = Path(__file__).parent / "advice"
+
+
+class WithoutTimesError(InputError):
+    """The recordings have no times, but something else: the text names the query that answers."""
+
+
 _MS = re.MULTILINE | re.DOTALL
 
 _PLACES_USE = ("steps",)
@@ -282,7 +288,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
 
     `min_pct`: findings that could save less than this % of the span are left out. Savings are upper bounds: none is
     more than the span, and none of idle time is more than the idle time without the profiler. Findings with `@pass gpu`
-    are of the GPU-only block, where there is one: their run is another one. Raises InputError.
+    are of the GPU-only block, where there is one: their run is another one. Raises InputError, WithoutTimesError.
     """
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
@@ -327,7 +333,8 @@ def _advice(
     slowed = {run_id for (run_id,) in engine.rows("SELECT run_id FROM slowed_runs", ["findings"])}
     if not spans:
         instead = "".join(f"; {hint}" for table, hint in _INSTEAD.items() if table in engine.tables)
-        raise InputError(f"advise: no run has GPU work, operators or counters of kernels{instead}")
+        error = WithoutTimesError if instead else InputError
+        raise error(f"advise: no run has GPU work, operators or counters of kernels{instead}")
     found: dict[str, list[_Found]] = {}
     held: dict[str, bool] = {}
     for finding in wanted:

@@ -290,7 +290,11 @@ class Traces:
         from analyze.notebook import Answer
 
         engine = self._engine(self.selection)
-        found = Answer(advise.answer(advise.advise(engine, min_pct), advise.blocks_note(engine)))
+        try:
+            rows, note = advise.advise(engine, min_pct), advise.blocks_note(engine)
+        except advise.WithoutTimesError as e:
+            rows, note = [], str(e).removeprefix("advise: ")
+        found = Answer(advise.answer(rows, note))
         found.cautions = tuple(f.text for f in health.cautions(health.read(engine)))
         return found
 

@@ -120,6 +120,9 @@ def test_fragmentation(tmp_path: Path) -> None:
         "largest_free_bytes": 5, "free_segments_bytes": 0, "stuck_bytes": 9,
     }  # fmt: skip
     assert (free["free_segments_bytes"], free["stuck_bytes"], free["expandable_segments"]) == (30 * MIB, 0, 1)
+    # Expandable segments grow instead.
+    [fact] = [r for r in ask(tmp_path / "s.pickle", "health") if r["fact"] == "free GPU memory between live blocks"]
+    assert (fact["verdict"], fact["value"]) == ("note", "GPU 0: 45.0 % of the 20.0 MiB reserved")
 
 
 # 2 MiB are free on the device, 9 in the segment with live blocks, 30 in the one without.

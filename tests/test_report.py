@@ -68,6 +68,8 @@ def test_report_page_uses_existing_queries() -> None:
     queries = catalog()
     parts = [p for s in declaration["section"] for p in s["part"]]
     assert {s["when"] for s in declaration["section"]} == {"one", "several", "any"}
+    evidence = {"counters", "hang", "memory-fragmentation", "memory-oom", "nccl-log", "recompiles"}
+    assert evidence <= {p["query"] for p in parts}
     for p in parts:
         query = queries[p["query"]]
         _, _, choices = query.bind(dict(p.get("params", {})))

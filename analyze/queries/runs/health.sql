@@ -13,7 +13,8 @@
 -- call, or a CUDA graph that starts more than 100 ms after its call though the GPU is idle. Work that cannot have run
 -- as the file says is removed at ingest, and reported under `reading`. A GPU-only block is checked against its full
 -- block: its twins (table `twins`), how long kernels take, and the mean step of both and of the undisturbed steps. From
--- a memory snapshot: who held most of a GPU's memory when it last ran out.
+-- a memory snapshot: who held most of a GPU's memory when it last ran out, and whether 20 % of what is reserved in
+-- segments that cannot grow is free between live blocks. From dumps of the flight recorder: what hangs.
 -- @param per run|rank = run       For checks of ranks: show the worst rank, or each.
 -- @column run_id id               The run.
 -- @column rank index              Process rank; empty for checks of the run.
@@ -23,7 +24,10 @@
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
 -- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline,
---     intervals, profiler_cost, steps
+--     hangs, intervals, profiler_cost, steps
+-- @answer hung hang
+-- @answer failed_requests memory-oom
+-- @answer reserved_memory memory-fragmentation
 -- @needs runs that --where and --profiler leave
 -- @pass all
 WITH ranks AS (
@@ -319,6 +323,21 @@ exhausted AS (
     FROM owners_when_full
     QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device, owned_bytes DESC, owner) = 1
 ),
+failures AS (
+    SELECT run_id, rank, device, arg_max(concat(cause, ': ', advice), start_ns) AS advice
+    FROM failed_requests
+    GROUP BY run_id, rank, device
+),
+-- Of each rank the device with the largest share.
+fragmented AS (
+    SELECT run_id, rank, device, sum(stuck_bytes) AS stuck_bytes, sum(reserved_bytes) AS reserved_bytes
+    FROM reserved_memory
+    WHERE expandable_segments = 0
+    GROUP BY run_id, rank, device
+    QUALIFY row_number() OVER (
+        PARTITION BY run_id, rank ORDER BY pct(sum(stuck_bytes), sum(reserved_bytes)) DESC NULLS LAST, device
+    ) = 1
+),
 of_runs AS (
     SELECT
         run_group, run_id, 0 AS turn, 'status' AS fact,
@@ -358,6 +377,12 @@ of_runs AS (
     FROM runs LEFT JOIN counted USING (run_id)
     -- Counters, sums, snapshots and dumps have no answers per step anyway.
     WHERE most IS NOT NULL OR run_id IN (SELECT run_id FROM work UNION ALL SELECT run_id FROM ops)
+    UNION ALL
+    SELECT
+        run_group, run_id, 4, 'hang', CASE WHEN hang IS NULL THEN 'ok' ELSE 'warning' END,
+        coalesce(hang, 'all collectives completed'),
+        CASE WHEN hang IS NOT NULL THEN 'the query hang says where each rank is' END
+    FROM runs JOIN hung_runs('hung') USING (run_id)
     UNION ALL
     SELECT
         run_group, run_id, 12, 'operators', 'ok',
@@ -623,8 +648,18 @@ of_ranks AS (
     SELECT
         run_group, run_id, rank, 22, 'out of GPU memory', held_bytes, 'warning',
         printf('GPU %d: %.1f %% of the %.1f MiB held are %s', device, owned_pct, held_bytes / 1048576, owner),
-        'the program failed or tried again: memory-oom says what would have helped, memory-live at=oom who held it'
-    FROM ranks JOIN exhausted USING (run_id, rank)
+        coalesce(advice, 'the program failed or tried again: memory-live at=oom says who held it')
+    FROM ranks JOIN exhausted USING (run_id, rank) LEFT JOIN failures USING (run_id, rank, device)
+    UNION ALL
+    SELECT
+        run_group, run_id, rank, 24, 'free GPU memory between live blocks', pct(stuck_bytes, reserved_bytes),
+        CASE WHEN stuck_bytes >= 0.2 * reserved_bytes THEN 'note' ELSE 'ok' END,
+        printf('GPU %d: %.1f %% of the %.1f MiB reserved', device, pct(stuck_bytes, reserved_bytes),
+            reserved_bytes / 1048576),
+        CASE WHEN stuck_bytes >= 0.2 * reserved_bytes
+            THEN 'large requests may fail: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free blocks join' END
+    FROM ranks JOIN fragmented USING (run_id, rank)
+    WHERE reserved_bytes > 0
 ),
 checks AS (
     SELECT run_group, run_id, NULL::INTEGER AS rank, fact, verdict, value, impact, turn FROM of_runs

@@ -37,7 +37,7 @@
 --                                 another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
--- @use arithmetic, memory, ncu, steps, time_sums
+-- @use arithmetic, hangs, memory, ncu, steps, time_sums
 -- @answer gpu_spans breakdown
 -- @answer gpu_steps breakdown window=step
 -- @answer flops_used mfu
@@ -153,30 +153,6 @@ summed AS (
     WHERE run_id IN (SELECT run_id FROM gpu_summary)
     GROUP BY run_id
 ),
-hung_collectives AS (
-    SELECT
-        run_id, process_group, seq, min(called_ns) AS called_ns, mode(operation) AS operation,
-        list(rank ORDER BY rank) FILTER (status IN ('missing', 'differs')) AS apart,
-        CASE
-            WHEN bool_or(status = 'missing') THEN 'missing'
-            WHEN bool_or(status = 'differs') THEN 'calling another'
-        END AS how
-    FROM hung
-    GROUP BY run_id, process_group, seq
-),
-hangs AS (
-    SELECT
-        run_id, count(DISTINCT process_group) FILTER (seq IS NOT NULL) AS hung_groups,
-        arg_min(
-            concat(
-                operation, ' (call ', seq, ')', ': rank' || CASE WHEN len(apart) > 1 THEN 's ' ELSE ' ' END
-                || array_to_string(apart[:6], ', ') || CASE WHEN len(apart) > 6 THEN ' ...' ELSE '' END || ' ' || how
-            ),
-            (apart IS NULL, called_ns, process_group, seq)
-        ) AS hang
-    FROM (SELECT DISTINCT run_id FROM flight_groups) LEFT JOIN hung_collectives USING (run_id)
-    GROUP BY run_id
-),
 -- The first pass that knows a figure.
 known AS (
     SELECT
@@ -199,7 +175,7 @@ known AS (
     LEFT JOIN snapshots USING (run_id)
     LEFT JOIN counted USING (run_id)
     LEFT JOIN summed USING (run_id)
-    LEFT JOIN hangs USING (run_id)
+    LEFT JOIN hung_runs('hung') USING (run_id)
     GROUP BY run_group, workload
 )
 SELECT
