@@ -197,9 +197,17 @@ def test_metrics_of_an_intel_kernel_are_no_kernel(tmp_path: Path) -> None:
 
 
 def test_counters_of_an_exported_trace_are_not_read_again(tmp_path: Path) -> None:
-    source = write_trace(tmp_path / "t.json", [kernel("k", 0, 10)])
+    """Those of the recording are drawn on the GPU's process, or on that of the CPU."""
+    source = write_trace(tmp_path / "t.json", [kernel("k", 0, 10), *COUNTERS])
     assert run_cli("trace", str(source), "-o", str(tmp_path / "out.json")).returncode == 0
-    assert '"ph":"C"' in (tmp_path / "out.json").read_text()
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    processes = {pid: name.partition(" track")[0] for pid, name in names.items()}
+    drawn = [(processes[e["pid"]], e["ts"], e["args"]) for e in events if (e["ph"], e["name"]) == ("C", "counter")]
+    assert sorted(drawn, key=lambda d: (d[1], str(d[2]))) == [
+        ("rank 0 GPU 1", 3.5, {"sm__cycles_active.avg": 12.5}), ("rank 0 GPU 2", 4, {"xpu GpuTime": 7}),
+        ("rank 0 GPU 2", 4, {"xpu bytes": 1.5}), ("rank 0 CPU", 5, {"power W": 100}),
+    ]  # fmt: skip
     assert sql(tmp_path / "out.json", "SELECT count(*) AS n FROM counters") == [{"n": 0}]
     assert sql(tmp_path / "out.json", "SELECT warnings FROM runs") == [{"warnings": None}]
 

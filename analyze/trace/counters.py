@@ -81,10 +81,13 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
             " ORDER BY 1, 2, 3, file_row"
         )
 
+    during_work = (
+        "start_ns BETWEEN (SELECT min(start_ns) FROM gpu_work) AND (SELECT max(start_ns + dur_ns) FROM gpu_work)"
+    )
     # Activity is the mean since the sample before, so that it begins there.
     sampled = (
         "SELECT *, lag(start_ns) OVER (PARTITION BY rank, device ORDER BY start_ns) AS since_ns FROM gpu_samples"
-        " WHERE start_ns BETWEEN (SELECT min(start_ns) FROM gpu_work) AND (SELECT max(start_ns + dur_ns) FROM gpu_work)"
+        f" WHERE {during_work}"
     )
     activity = (
         f"SELECT {gpu} AS pid, unnest(['SMs', 'tensor cores', 'DRAM']) AS series, since_ns AS at_ns,"
@@ -98,6 +101,13 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
             f" WHERE {column} IS NOT NULL ORDER BY 1, 2, 3"
         )
 
+    # Page faults have no level, and metrics of kernels no time.
+    recorded = (
+        f"SELECT CASE WHEN device IS NULL THEN {cpu} ELSE {gpu} END AS pid, name AS series, start_ns,"
+        " round(value * 1000)::BIGINT FROM (SELECT *, NULL::BIGINT AS pid FROM counters)"
+        f" WHERE {during_work} AND kernel IS NULL AND NOT ends_with(name, 'page faults') AND abs(value) < 1e15"
+        " ORDER BY 1, 2, 3"
+    )
     return [
         Counter("queue depth", running(f"{both_ends} FROM ({queued})")),
         Counter("running", running(f"{both_ends} FROM ({busy})")),
@@ -122,4 +132,5 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         ),
         Counter("power W", state("power_w", "board"), decimals=3),
         Counter("clock MHz", state("sm_clock_mhz", "SMs"), decimals=3),
+        Counter("counter", recorded, decimals=3),
     ]
