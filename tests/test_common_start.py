@@ -90,9 +90,9 @@ def test_waits_before_all_ranks_have_begun_do_not_count(tmp_path: Path) -> None:
     assert (first["transfer_ns"], first["waiting_ns"], first["unknown_ns"]) == (2_000_000, 7_000_000, 0)
     found = {r["finding"]: r for r in analyze.open(path).advise().dicts()}
     assert found["stragglers"]["saving_ns"] == 3_500_000
-    [said] = [r for r in ask(path, "health") if r["fact"] == "start after the first rank"]
+    [said] = [r for r in ask(path, "health") if r["fact"] == "start skew"]
     assert (said["rank"], said["verdict"], said["value"]) == (1, "note", "8.000 ms")
-    assert said["impact"] == "waits, breakdown and MFU leave out up to 8.000 ms before all ranks had begun to record"
+    assert said["impact"] == "waits, breakdown and MFU exclude up to 8.000 ms, until all ranks had begun to record"
 
 
 def test_mfu_leaves_out_waiting_before_all_ranks_have_begun(tmp_path: Path) -> None:

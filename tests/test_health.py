@@ -139,9 +139,9 @@ def test_start_skew_and_clocks_of_ranks(tmp_path: Path) -> None:
     clock = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "clock offset to the other ranks"}
     assert clock == {0: ("ok", "+0.000 ms"), 1: ("ok", "+0.000 ms"), 2: ("note", "+0.150 ms")}
     # The GPU spans of 220 us: more than 5 % of it, 11 us, is a note.
-    begun = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "start after the first rank"}
+    begun = {r["rank"]: (r["verdict"], r["value"]) for r in rows if r["fact"] == "start skew"}
     assert begun == {0: ("ok", "0.000 ms"), 1: ("ok", "0.010 ms"), 2: ("note", "0.030 ms")}
-    assert facts(path)["start after the first rank"][0] == 2
+    assert facts(path)["start skew"][0] == 2
 
 
 def test_start_skew_to_the_nanosecond(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_start_skew_to_the_nanosecond(tmp_path: Path) -> None:
         ranks[rank] = [event("user_annotation", "ProfilerStep#0", 1.35 if rank == 2 else 0, 300), reduce]
     path = write_timed_run(tmp_path / "run", ranks, {}, baseTimeNanoseconds=base)
     rows = ask(path, "health", params={"per": "rank"})
-    begun = {r["rank"]: r["value"] for r in rows if r["fact"] == "start after the first rank"}
+    begun = {r["rank"]: r["value"] for r in rows if r["fact"] == "start skew"}
     assert begun == {0: "0.000 ms", 1: "0.000 ms", 2: "0.001 ms", 3: "0.000 ms"}
 
 
@@ -228,7 +228,7 @@ def test_largest_share_of_several_runs_is_shown(tmp_path: Path) -> None:
 def test_advise_shows_data_quality_first(tmp_path: Path, form: str) -> None:
     path = write_trace(tmp_path / "t.json", one(), distributedInfo={"rank": 0, "world_size": 2})
     result = run_cli("advise", path, "-f", form)
-    said = "warning: ranks: 1 of 2; collectives of missing ranks have no bandwidth and no waiting"
+    said = "warning: ranks: 1 of 2; collectives with missing ranks have no bandwidths and no waits"
     if form == "table":
         assert result.stdout.startswith(f"{said}\n") and "more: analyze query health " in result.stdout
     else:

@@ -209,7 +209,7 @@ def test_a_gpu_only_block_that_is_slower_leaves_time_to_the_full_block(tmp_path:
 
     by_full, note = answers(0.0687, 0.0278)
     assert by_full and "takes 68.7 ms, one of the full block 27.8 ms" in note
-    assert "the full block answers questions about time" in note
+    assert "queries about time use the full block" in note
     by_full, note = answers(0.0278, 0.0278 / 1.19)
     assert not by_full and "full block" not in note
 

@@ -39,7 +39,7 @@ def test_idle_time_of_undisturbed_steps(tmp_path: Path) -> None:
     ] * 2
     [said] = [r for r in ask(path, "health") if r["fact"] == "GPU idle time per step"]
     assert said["value"] == "undisturbed 22.2 % (0.020 of 0.090 ms), recorded 30.0 % (0.030 of 0.100 ms)"
-    assert (said["verdict"], said["impact"]) == ("note", "the rest of the recorded idle time is the profiler's")
+    assert (said["verdict"], said["impact"]) == ("note", "the profiler causes the difference")
 
 
 def test_idle_time_is_never_below_0(tmp_path: Path) -> None:

@@ -360,7 +360,7 @@ of_runs AS (
         END,
         concat(ranks, ' of ', coalesce(world_size, ranks)),
         CASE
-            WHEN ranks < world_size THEN 'collectives of missing ranks have no bandwidth and no waiting'
+            WHEN ranks < world_size THEN 'collectives with missing ranks have no bandwidths and no waits'
             WHEN ranks > world_size THEN 'some are not ranks of the job, but other processes or another attempt'
             WHEN contains(warnings, 'guessed') THEN 'which process has which rank is guessed'
         END
@@ -437,7 +437,7 @@ of_runs AS (
                 'kernels without a group cannot be matched across ranks, so their waits are not known'
             END,
             CASE WHEN inferred > 0 THEN
-                'no file names the group: all ranks, since their kernels end together'
+                'inferred to be all ranks, because their kernels end together'
             END
         )
     FROM runs JOIN ungrouped USING (run_id)
@@ -464,7 +464,8 @@ of_ranks AS (
             WHEN slowdown > 1.1 THEN 'host times and GPU idle time are longer than without the profiler'
                 || CASE WHEN shapes OR python_stacks THEN ': record less (collect run --detail light)' ELSE '' END
             WHEN slowdown IS NULL AND large
-                THEN 'GPU idle time, waits and MFU may be mostly the profiler''s: collect run times undisturbed steps'
+                THEN 'the profiler may cause most of the GPU idle time, waits and MFU loss: '
+                    || 'collect run also times steps without it'
         END AS impact
     FROM ranks
     LEFT JOIN estimates USING (run_id, rank)
@@ -480,7 +481,7 @@ of_ranks AS (
             'undisturbed %.1f %% (%.3f of %.3f ms), recorded %.1f %% (%.3f of %.3f ms)', undisturbed_pct,
             undisturbed_idle_ms, undisturbed_ms, recorded_pct, recorded_idle_ms, recorded_ms
         ),
-        CASE WHEN recorded_pct > undisturbed_pct + 5 THEN 'the rest of the recorded idle time is the profiler''s' END
+        CASE WHEN recorded_pct > undisturbed_pct + 5 THEN 'the profiler causes the difference' END
     FROM ranks JOIN idle_times USING (run_id, rank)
     WHERE profiler IN ('torch', 'nsys')
     UNION ALL
@@ -488,7 +489,7 @@ of_ranks AS (
         run_group, run_id, rank, 4.6, 'twins in the full block', 1 - found / n,
         CASE WHEN found < 0.99 * n THEN 'warning' ELSE 'ok' END,
         format('{:.2f} % of {:,} kernels, copies and fills', pct(found, n), n),
-        CASE WHEN found < 0.99 * n THEN 'the full block answers questions about time' END
+        CASE WHEN found < 0.99 * n THEN 'queries about time use the full block' END
     FROM ranks JOIN twinned USING (run_id, rank)
     UNION ALL
     SELECT
@@ -521,7 +522,7 @@ of_ranks AS (
             ) || coalesce(printf(' and %.2f x', full_ns / undisturbed_ns), ''), 'undisturbed not timed')
         ),
         CASE
-            WHEN slow THEN 'the full block answers questions about time'
+            WHEN slow THEN 'queries about time use the full block'
             WHEN step_ns > 1.05 * undisturbed_ns
                 THEN 'idle time and waits are longer than in the program by up to the difference'
         END
@@ -574,12 +575,12 @@ of_ranks AS (
     FROM ranks JOIN unclosed USING (run_id, rank)
     UNION ALL
     SELECT
-        run_group, run_id, rank, 10, 'start after the first rank', skew_ns,
+        run_group, run_id, rank, 10, 'start skew', skew_ns,
         CASE WHEN excluded_ns > 0 OR skew_ns > 0.05 * span_ns THEN 'note' ELSE 'ok' END,
         printf('%.3f ms', skew_ns / 1e6),
         CASE
             WHEN excluded_ns > 0 THEN printf(
-                'waits, breakdown and MFU leave out up to %.3f ms before all ranks had begun to record',
+                'waits, breakdown and MFU exclude up to %.3f ms, until all ranks had begun to record',
                 excluded_ns / 1e6
             )
             WHEN skew_ns > 0.05 * span_ns
@@ -589,7 +590,7 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 10.5, 'cold first collective', all_ns, 'note', details,
-        'the first call sets up connections: waits, breakdown and MFU leave its waiting out'
+        'the first call sets up connections: waits, breakdown and MFU exclude its waiting'
     FROM ranks JOIN cold_calls USING (run_id, rank)
     UNION ALL
     SELECT
@@ -601,7 +602,7 @@ of_ranks AS (
     SELECT
         run_group, run_id, rank, 17, 'GPU work long before the first step', before_steps_ns, 'warning',
         format('{:,} of {:,} pieces, up to ', before_steps, pieces) || printf('%.3f s', before_steps_ns / 1e9),
-        'answers over the whole recording include that time: ask for steps (--param window=step)'
+        'answers for the whole recording include that time: query steps instead (--param window=step)'
     FROM ranks JOIN work USING (run_id, rank)
     WHERE before_steps > 0
     UNION ALL
