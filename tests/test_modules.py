@@ -133,6 +133,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "gpu_lengths": ("gpu_segments_span",),
     "gpu_lengths_without": ("gpu_segments_span", "gpu_cold_span"),
     "gap_launches": ("gpu_idle",),
+    "hung_runs": ("hung",),
     "thread_activities": ("waits",),
     "intervals_clip": ("gpu_timeline", "gpu_windows_span"),
     "matched_collectives": ("collective_kernels",),
@@ -156,6 +157,7 @@ def test_a_table_macros_columns_are_the_documented_ones(engine: Engine, macro: D
         f"held AS (SELECT * FROM {_INTERVALS}), points AS (SELECT 1 AS track, 3 AS at_ns),"
         " marks AS (SELECT track, start_ns, end_ns, 'data' AS what FROM step_track_windows),"
         " gains AS (SELECT *, dur_ns AS gain_ns FROM launch_limits),"
+        " hung AS (SELECT *, '' AS process_group, 'missing' AS status, 0 AS called_ns FROM flight_records),"
         " waits AS (SELECT 1 AS window_id, 0 AS lane, run_id, rank, tid, start_ns, end_ns FROM thread_spans)"
     )
     arguments = ", ".join(f"'{g}'" for g in given)

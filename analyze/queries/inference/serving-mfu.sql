@@ -8,8 +8,8 @@
 -- heads FLOPs for each pair of a new token and one that it attends to, whatever its kernel computes: paged and ragged
 -- attention of FlashAttention, FlashInfer, vLLM, SGLang and aiter. Sliding windows count in full. With latent attention
 -- (MLA), keys are latent and rotary part, values the latent part. Otherwise attention counts by shapes, as in
--- `flops-by-op`, if these give more than an upper bound. The least bytes of fused experts are the weights of the experts
--- of one token. Operators that hide their weights do not count: the figures are then lower bounds.
+-- `flops-by-op`, if these give more than an upper bound. The least bytes of fused experts are the weights of the
+-- experts of one token. Operators that hide their weights do not count: the figures are then lower bounds.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column kind text               As in `serving`.
