@@ -17,7 +17,9 @@
 -- @column busy_pct %              Share of the time of the steps with their own GPU work.
 -- @column wait_ns ns              Time in which its collectives wait for other ranks; empty if no call is matched.
 -- @column blocked_ns ns           Time in which others wait for it and it does not wait itself.
--- @main run_id, rank, role, steps, idle_steps, requests, tokens, load, median_step_ns, busy_pct, wait_ns, blocked_ns
+-- @column note text               Why figures are missing.
+-- @main run_id, rank, role, steps, idle_steps, requests, tokens, load, median_step_ns, busy_pct, wait_ns, blocked_ns,
+--     note
 -- @order run_id, rank
 -- @use arithmetic, serving_times
 -- @answer waits stragglers
@@ -38,7 +40,8 @@ WITH ranks AS (
         count(*) AS steps, count(*) FILTER (kind = 'idle') AS idle_steps, avg(requests) AS requests,
         CASE WHEN bool_and(tokens IS NOT NULL OR kind = 'idle') THEN coalesce(sum(tokens), 0)::BIGINT END AS tokens,
         median(step_ns) AS median_step_ns,
-        pct(sum(CASE WHEN idle_ns IS NOT NULL THEN busy_ns END), sum(step_ns)) AS busy_pct
+        pct(sum(CASE WHEN idle_ns IS NOT NULL THEN busy_ns END), sum(step_ns)) AS busy_pct,
+        CASE WHEN bool_or(lost) THEN 'the times of the kernels of CUDA graphs are lost (see serving)' END AS note
     FROM served_steps
     WHERE kind IS DISTINCT FROM 'draft'
     GROUP BY ALL
@@ -51,5 +54,5 @@ waiting AS (
 SELECT
     run_group, r.run_id, r.rank, role, steps, idle_steps, requests, tokens,
     tokens / nullif(avg(tokens) OVER (PARTITION BY run_group, role), 0) AS load, median_step_ns, busy_pct,
-    w.wait_ns, w.blocked_ns
+    w.wait_ns, w.blocked_ns, note
 FROM ranks r LEFT JOIN waiting w ON w.run_id = r.run_id AND w.rank = r.rank
