@@ -15,7 +15,7 @@ from rich.cells import cell_len
 UNSEEN = "\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"
 _ESCAPED = re.compile(f"[{UNSEEN}]")
 
-SENTENCES = ("evidence", "impact", "question", "reason", "title", "try", "value", "warnings")
+SENTENCES = ("advice", "evidence", "guard", "impact", "question", "reason", "title", "try", "value", "warnings")
 """Columns with sentences: they are wrapped, not shortened."""
 CUT = "…"
 BETWEEN = " > "

@@ -18,7 +18,7 @@
 -- @column path text               The program's lines, outermost first.
 -- @column last_seq index          The last collective of the group that the rank called.
 -- @column called_ns ns            When it called, since the first rank did; NULL for a missing rank.
--- @main run_id, process_group, seq, rank, status, operation, in_sizes, where, called_ns
+-- @main run_id, process_group, seq, rank, status, operation, where
 -- @order run_id, process_group, seq, rank
 -- @use program_frames
 -- @needs dumps of the flight recorder

@@ -17,7 +17,7 @@
 -- @column dur_ns ns               Time to compile its forward.
 -- @column backward_ns ns          Time to compile its backward; 0 if there is none.
 -- @column waited_ns ns            How long other ranks waited for this one meanwhile, mean of them; NULL if none did.
--- @main rank, compile_id, guard, where, step, dur_ns, backward_ns, waited_ns
+-- @main rank, compile_id, guard, where, step, dur_ns, waited_ns
 -- @order run_id, rank, start_ns, compile_id
 -- @use compile_log, run_zeros
 -- @needs a log of torch.compile
