@@ -1,4 +1,4 @@
-"""Which package may import which, and that documented rooms exist."""
+"""Which package may import which, and that documented packages exist."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FILES = {
     for p in sorted((ROOT / package).rglob("*.py"))
 }
 
-FLOORS = (
+LAYERS = (
     ("analyze.browser", "analyze.cpus", "analyze.errors", "analyze.shell", "analyze.atomic_output"),
     ("analyze.derive",),
     ("analyze.stored_tables",),
@@ -54,16 +54,16 @@ FLOORS = (
     ("analyze.cli",),
     ("analyze.__main__",),
 )
-"""The rooms of `analyze` from the ground up: data goes up, and so nothing imports from above itself."""
+"""The packages of `analyze`, lowest layer first: a module imports only from its own layer and lower ones."""
 
 
-def floor(module: str) -> int:
-    """The floor of a module: that of its longest prefix."""
+def layer_of(module: str) -> int:
+    """The layer of a module: that of its longest prefix."""
     found = [
-        (len(room), number)
-        for number, rooms in enumerate(FLOORS)
-        for room in rooms
-        if f"{module}.".startswith(f"{room}.")
+        (len(package), number)
+        for number, packages in enumerate(LAYERS)
+        for package in packages
+        if f"{module}.".startswith(f"{package}.")
     ]
     return max(found)[1]
 
@@ -90,7 +90,7 @@ def import_graph() -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("module", FILES)
-def test_rooms_import_only_what_they_may(module: str) -> None:
+def test_packages_import_only_what_they_may(module: str) -> None:
     assert not {n.split(".")[0] for n in imports(FILES[module])} & FORBIDDEN[module.split(".")[0]]
 
 
@@ -108,7 +108,7 @@ def test_injected_code_needs_the_standard_library_and_torch_only() -> None:
         assert "torch" not in {n.split(".")[0] for n in names}, path
 
 
-def circle(graph: dict[str, set[str]]) -> list[str]:
+def cycle(graph: dict[str, set[str]]) -> list[str]:
     """Modules of which each imports the next, and the last the first; empty if there are none."""
     try:
         TopologicalSorter(graph).prepare()
@@ -118,27 +118,27 @@ def circle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_import_cycles() -> None:
-    assert circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
-    assert circle(import_graph()) == []
+    assert cycle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) != []
+    assert cycle(import_graph()) == []
 
 
-def test_nothing_is_imported_from_above() -> None:
-    rooms = {m: floor(m) for m in FILES if m.split(".")[0] == "analyze"}
-    assert rooms["analyze.sources.chrome.reader"] < rooms["analyze.ingestion.ingest"] < rooms["analyze.query.engine"]
-    known = {room for rooms_of_floor in FLOORS for room in rooms_of_floor} - {"analyze"}
-    assert [m for m in rooms if m != "analyze" and ".".join(m.split(".")[:2]) not in known] == [], "no floor of its own"
-    above = [(m, n) for m in rooms for n in sorted(import_graph()[m]) if n in rooms and rooms[n] > rooms[m]]
-    assert above == []
+def test_nothing_is_imported_from_a_higher_layer() -> None:
+    layers = {m: layer_of(m) for m in FILES if m.split(".")[0] == "analyze"}
+    assert layers["analyze.sources.chrome.reader"] < layers["analyze.ingestion.ingest"] < layers["analyze.query.engine"]
+    known = {package for layer in LAYERS for package in layer} - {"analyze"}
+    assert [m for m in layers if m != "analyze" and ".".join(m.split(".")[:2]) not in known] == [], "in no layer"
+    higher = [(m, n) for m in layers for n in sorted(import_graph()[m]) if n in layers and layers[n] > layers[m]]
+    assert higher == []
 
 
-def test_documented_rooms_exist() -> None:
+def test_documented_packages_exist() -> None:
     """docs/architecture.md lists every folder, and each below those that it imports from."""
     listed = (ROOT / "docs/architecture.md").read_text().partition("```text\n")[2].partition("```")[0]
-    rooms = re.findall(r"^(analyze/\w+)(?:/|\.py) ", listed, re.M)
+    listed_packages = re.findall(r"^(analyze/\w+)(?:/|\.py) ", listed, re.M)
     folders = {f"analyze/{p.name}" for p in (ROOT / "analyze").glob("[!_]*") if any(p.glob("[!_]*"))}
-    assert folders - set(rooms) == set()
-    floors = [floor(module) for room in rooms if (module := room.replace("/", ".")) in FILES]
-    assert len(floors) > 10 and floors == sorted(floors)
+    assert folders - set(listed_packages) == set()
+    layers = [layer_of(module) for package in listed_packages if (module := package.replace("/", ".")) in FILES]
+    assert len(layers) > 10 and layers == sorted(layers)
 
 
 def test_analyze_works_without_torch() -> None:

@@ -55,7 +55,7 @@ def test_missing_permission_is_a_fault_of_the_machine(unprivileged: Path, monkey
     assert not list(closed.iterdir())
 
 
-def test_too_little_memory_is_a_fault_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_a_machine_error(monkeypatch: pytest.MonkeyPatch) -> None:
     with analyze.open(ONE) as traces:
         monkeypatch.setenv("TRACEQUARRY_MEMORY", "400MB")
         with pytest.raises(MachineError, match=r"(?i)out of memory"):
@@ -69,7 +69,7 @@ def test_too_little_memory_is_a_fault_of_the_machine(monkeypatch: pytest.MonkeyP
         ("InternalError('the parts contradict each other')", "the parts contradict each other"),
     ],
 )
-def test_own_fault_asks_to_be_reported(error: str, says: str) -> None:
+def test_an_internal_error_asks_for_a_bug_report(error: str, says: str) -> None:
     hook = (
         "if event == 'open' and 'store.json' in str(args[0]):\n"
         f"    from analyze.errors import InternalError\n    raise {error}"

@@ -25,7 +25,7 @@ def trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_trace(tmp_path_factory.mktemp("filter") / "t.json", events)
 
 
-def test_rows_for_which_the_filter_holds(trace: Path) -> None:
+def test_rows_that_match_the_filter(trace: Path) -> None:
     asked = ["query", "kernel-share", trace, "--select", "name,calls,total_ns", "--format", "json"]
     found = run_cli(*asked, "--filter", "name LIKE '%nccl%' AND total_ms > 1")
     assert json.loads(found.stdout) == [{"name": "ncclAllReduce", "calls": 2, "total_ns": 2_000_000}]
@@ -71,7 +71,7 @@ def test_filter_of_a_user_query(trace: Path, tmp_path: Path) -> None:
             traces.query("long-kernels", filter="colour = 1").rows()
 
 
-def test_no_row_left_is_said(trace: Path) -> None:
+def test_a_note_if_the_filter_leaves_no_rows(trace: Path) -> None:
     found = run_cli("query", "kernel-share", trace, "--filter", "calls > 9")
     assert (found.returncode, complaints(found)) == (0, ["note: no rows: --filter 'calls > 9' holds for no row"])
     # A query without rows says what the recording lacks.

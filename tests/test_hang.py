@@ -112,7 +112,7 @@ def test_sends_that_wait(tmp_path: Path) -> None:
     assert (row["rank"], row["seq"], row["status"], row["operation"]) == (0, 5, "waiting", "nccl:send 0->1")
 
 
-def test_damaged_records_are_dropped_and_said(tmp_path: Path) -> None:
+def test_damaged_records_are_dropped_with_a_warning(tmp_path: Path) -> None:
     write(tmp_path, {0: [record(1), {}, "text", record(2) | {"state": 7}]}, size=1)
     assert sql(tmp_path, "SELECT count(*) n FROM flight_records") == [{"n": 1}]
     ((warnings,),) = [tuple(r.values()) for r in sql(tmp_path, "SELECT warnings FROM runs")]
@@ -139,7 +139,7 @@ def as_json(folder: Path) -> Path:
     return folder
 
 
-def test_json_says_what_the_pickles_say(tmp_path: Path) -> None:
+def test_json_dumps_give_the_same_rows_as_pickles(tmp_path: Path) -> None:
     assert statuses(as_json(tmp_path)) == statuses(SAMPLES / "hang-missing")
     rows = sql(tmp_path, "SELECT rank, last_enqueued, last_completed FROM flight_groups ORDER BY rank")
     assert [tuple(r.values()) for r in rows] == [(0, 3, 2), (1, 3, 2), (2, 2, 2), (3, 3, 2)]

@@ -28,7 +28,7 @@ def test_threads_under_a_limit_of_open_files(limit: int, cpus: int, threads: int
     assert most_threads(limit, cpus) == threads
 
 
-def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_limits_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = analyze.open(SAMPLES / "matmuls").stores
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     for asked, used in (("1", 1), ("1024", cpus), ("", cpus)):
@@ -42,7 +42,7 @@ def test_threads_are_at_most_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> N
             Engine(stores)
 
 
-def test_memory_is_what_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_variable_limits_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     stores = analyze.open(SAMPLES / "matmuls").stores
     # 70 % of it; DuckDB shows 1024s: 1.4 GB are 1.304 x 2^30 bytes, 350 MB are 333.8 x 2^20.
     for asked, used in (("2GB", "1.3 GiB"), ("500MB", "333.7 MiB")):

@@ -129,7 +129,7 @@ def test_one_rank_does_not_know_who_waits(tmp_path: Path) -> None:
     assert row["busbw_gb_per_s"] == pytest.approx(0.015)
 
 
-def test_what_is_lost_is_said(tmp_path: Path) -> None:
+def test_lost_records_are_reported(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10)], dropped=5, announced=3))
     with path.open("a") as file:
         file.write('{"coll_perf": {"coll": "AllReduce"}}\n{"coll_perf": \n[1]\n{"other": 1}\n{"proxy_trace": {}}\n')
@@ -148,7 +148,7 @@ def test_what_is_lost_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.3", True), ("v4.4", False), ("v5.0", False)])
-def test_unknown_versions_are_said(tmp_path: Path, version: str, is_known: bool) -> None:
+def test_unknown_versions_are_reported(tmp_path: Path, version: str, is_known: bool) -> None:
     path = _write(tmp_path / "a.log", dump(header(0), version, [{**reduce(1, 10), "header": header(0)}]))
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
     [run] = sql(path, "SELECT warnings FROM runs")

@@ -728,7 +728,7 @@ def test_report_file_needs_ncu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         analyze.open(write(tmp_path / "y.ncu-rep", "NVR binar")).query("flops").arrow()
 
 
-def test_the_csv_beside_a_report_is_read_instead(tmp_path: Path) -> None:
+def test_the_csv_next_to_a_report_is_read_instead(tmp_path: Path) -> None:
     write(tmp_path / "rank-0.ncu-rep", "NVR binary")
     write(tmp_path / "rank-0.ncu.csv", wide([("k", counts(ffma="8"))]))
     assert ask(tmp_path, "flops", params={"group": "all"})[0]["launches"] == 1

@@ -483,7 +483,7 @@ def test_a_report_without_gpu_is_read(report: Path, report_export: Path) -> None
     assert ask(report_export, "kernel-share") == []
 
 
-def test_a_run_folder_that_only_names_the_report_reads_the_export_beside_it(recording: Path, tmp_path: Path) -> None:
+def test_a_run_folder_that_only_names_the_report_reads_the_export_next_to_it(recording: Path, tmp_path: Path) -> None:
     # As when `nsys stats` made the export after the collector was done.
     folder = Path(shutil.copytree(recording, tmp_path / "run"))
     manifest = json.loads((folder / "run.json").read_text())

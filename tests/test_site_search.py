@@ -79,11 +79,11 @@ def search(site: Path) -> Iterator[Callable[[str], list[str]]]:
     server.server_close()
 
 
-def test_site_has_a_page_for_each_question(site: Path) -> None:
+def test_every_expected_page_exists(site: Path) -> None:
     assert [page for page in QUESTIONS.values() if not (site / page / "index.html").is_file()] == []
 
 
 @pytest.mark.parametrize(("question", "page"), QUESTIONS.items())
-def test_a_strangers_question_is_found(search: Callable[[str], list[str]], question: str, page: str) -> None:
+def test_search_finds_the_page_for_a_question(search: Callable[[str], list[str]], question: str, page: str) -> None:
     found = search(question)
     assert page in found[:FIRST], found[:10]

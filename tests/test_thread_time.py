@@ -73,7 +73,7 @@ def test_the_launching_thread_in_a_gap(tmp_path: Path, during: str) -> None:
     assert {r["os_call"]: r["share_pct"] for r in rows}["sem_wait"] == pytest.approx(100 * 400 / 950)
 
 
-def test_no_gap_is_asked_for(tmp_path: Path) -> None:
+def test_no_rows_for_no_gaps(tmp_path: Path) -> None:
     assert ask(_idle_gpu(tmp_path / "idle.sqlite"), "thread-time", params={"during": "gap", "top": 0}) == []
 
 

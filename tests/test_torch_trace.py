@@ -169,7 +169,7 @@ def test_ids_that_begin_anew_are_other_compilations(tmp_path: Path) -> None:
     ],
     ids=["json", "other text", "no metrics", "nested", "no reason", "edited", "CRLF", "cut"],
 )
-def test_damage_is_said(tmp_path: Path, damage: str, compilations: int, lost: str | None) -> None:
+def test_damage_gives_a_warning(tmp_path: Path, damage: str, compilations: int, lost: str | None) -> None:
     path = tmp_path / "x.log"
     path.write_bytes(damage.encode())
     found = len(sql(path, "SELECT 1 FROM compilations"))

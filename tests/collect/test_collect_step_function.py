@@ -76,7 +76,7 @@ def test_process_that_compiles_is_no_failure(collect: Collect, tmp_path: Path) -
     assert done.counted_steps == 2 and done.note is None
 
 
-def test_steps_that_are_not_followed_are_said(collect: Collect, tmp_path: Path) -> None:
+def test_a_note_if_no_optimizer_step_was_counted(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(INFERS)
     ran = collect("--steps", "2", "--", sys.executable, str(program), **NO_GPU)
