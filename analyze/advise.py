@@ -138,6 +138,8 @@ GROUP BY run_id
 _INSTEAD = {
     "flight_groups": "the query hang says which collective hangs",
     "allocator_blocks": "the query memory-live says who holds memory",
+    "compilations": "the query compiles says what was compiled",
+    "nccl_records": "the query nccl-log says how fast collectives are",
     "gpu_summary": "the query kernel-share has the sums of kernels",
 }
 """What answers for recordings without times, by table."""

@@ -559,7 +559,9 @@ def test_advise_without_findings(tmp_path: Path) -> None:
     snapshot = SAMPLES / "out-of-memory" / "torch" / "rank-0.memory_snapshot.pickle"
     hang = "warning: hang: nccl:all_reduce (call 3): rank 1 calling another; the query hang says where each rank is\n"
     oom = "out_of_memory.py:15 <module>; too large: hold less: smaller batches, checkpointing, sharding; "
-    for path, said, name in ((SAMPLES / "hang-size", hang, "hang"), (snapshot, oom, "memory-live")):
+    log = SAMPLES / "recompile-ddp" / "torch" / "rank-0.torch_trace.log.gz"
+    cases = ((SAMPLES / "hang-size", hang, "hang"), (snapshot, oom, "memory-live"), (log, "no findings\n", "compiles"))
+    for path, said, name in cases:
         found = run_cli("advise", path)
         assert found.returncode == 0 and said in found.stdout and f"; the query {name} says " in found.stderr
 
