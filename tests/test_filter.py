@@ -73,7 +73,7 @@ def test_filter_of_a_user_query(trace: Path, tmp_path: Path) -> None:
 
 def test_a_note_if_the_filter_leaves_no_rows(trace: Path) -> None:
     found = run_cli("query", "kernel-share", trace, "--filter", "calls > 9")
-    assert (found.returncode, complaints(found)) == (0, ["note: no rows: --filter 'calls > 9' holds for no row"])
+    assert (found.returncode, complaints(found)) == (0, ["note: no rows: --filter 'calls > 9' matches no rows"])
     # A query without rows says what the recording lacks.
     found = run_cli(
         "query", "collectives", write_trace(trace.parent / "one.json", [kernel("k", 0, 1)]), "--filter", "true"

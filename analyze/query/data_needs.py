@@ -318,7 +318,7 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: s
         without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]
         return f"the recording has {' and '.join(without)} (recorded by: {recorded})"
     if filter and engine.query(query, dict(params), limit=1).rows():
-        return f"--filter {filter!r} holds for no row"
+        return f"--filter {filter!r} matches no rows"
     if "metric" in params and "hardware metrics" in needs.names:
         return f"no metric matches {params['metric']!r}; {_metrics(engine, params['metric'])}"
     given = [f"{name}={value}" for name, value in params.items()]
