@@ -183,6 +183,7 @@ class _Attack:
         (b"\x80\x04}\x94(\x8c\x08segmentscos\x1b\nmkdir\n.", "it refers to os?.mkdir"),
         (b"\x80\x04}\x94(\x8c\x08segmentsI1\n.", "it has opcode 0x49, which no plain value has, at byte 16"),
         (b"\x80\x04}\x94(\x8c\x08segments]\x94h\x09", "damaged at byte 18"),
+        (b"\x80\x04}\x94(\x8c\x08segments]\x94h\x01K\x01au.", "damaged at byte 22"),
     ],
     ids=[
         "code",
@@ -194,6 +195,7 @@ class _Attack:
         "control-characters",
         "opcode",
         "reference",
+        "growing",
     ],
 )
 def test_hostile_and_damaged_pickles(

@@ -100,8 +100,8 @@ class _History:
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the events, blocks and stacks of a snapshot. Raises InputError if it is none.
 
-    Events are converted while the file is read, so memory depends on the blocks and the distinct stacks only. An event
-    or a block with a value that cannot be is dropped, with a warning.
+    Events are converted while the file is read: memory holds the blocks, the distinct stacks and a pointer for each
+    object. An event or a block with a value that cannot be is dropped, with a warning.
     """
     stacks = _Stacks()
     history = _History(stacks)

@@ -83,6 +83,8 @@ class PlainPickle:
         shared = lru_cache(_CACHED_LISTS)(self._shared)
         size = self._path.stat().st_size
         data, pos, begin, refill_at, wanted = b"", 0, 0, -1, 0
+        # A list that grows between references to it would be another stack at each: rows without end.
+        complete: set[int] = set()
         forgotten = 0  # cleared items are in memo[forgotten:] only
         try:
             while True:
@@ -94,7 +96,9 @@ class PlainPickle:
                 op = data[pos]
                 pos += 1
                 if op == 0x68:  # h: BINGET
-                    stack.append(memo[data[pos]])
+                    stack.append(value := memo[data[pos]])
+                    if type(value) is list:
+                        complete.add(id(value))
                     pos += 1
                 elif op == 0x94:  # MEMOIZE
                     memo.append(stack[-1])
@@ -120,7 +124,9 @@ class PlainPickle:
                 elif op == 0x7D:  # }: EMPTY_DICT
                     stack.append({})
                 elif op == 0x6A:  # j: LONG_BINGET
-                    stack.append(memo[_UINT32(data, pos)[0]])
+                    stack.append(value := memo[_UINT32(data, pos)[0]])
+                    if type(value) is list:
+                        complete.add(id(value))
                     pos += 4
                 elif op == 0x5D:  # ]: EMPTY_LIST
                     found = _REFERENCES.match(data, pos) if self._share else None
@@ -142,7 +148,7 @@ class PlainPickle:
                         if not items:
                             memo[forgotten:] = [None if id(v) in removed else v for v in memo[forgotten:]]
                             forgotten = len(memo)
-                    _extend(stack[-1], items)
+                    _extend(stack[-1], items, complete)
                 elif op == 0x4A:  # J: BININT
                     stack.append(_INT32(data, pos)[0])
                     pos += 4
@@ -161,7 +167,7 @@ class PlainPickle:
                 elif op in _CONSTANTS:
                     stack.append(_CONSTANTS[op])
                 elif op == 0x61:  # a: APPEND
-                    _extend(stack[-2], [stack.pop()])
+                    _extend(stack[-2], [stack.pop()], complete)
                 elif op == 0x73:  # s: SETITEM
                     items = stack[-2:]
                     del stack[-2:]
@@ -204,8 +210,8 @@ def _update(container: Any, items: list[Any]) -> None:
     container.update(zip(pairs, pairs, strict=True))
 
 
-def _extend(container: Any, items: list[Any]) -> None:
-    if type(container) is not list:
+def _extend(container: Any, items: list[Any], complete: set[int]) -> None:
+    if type(container) is not list or id(container) in complete:
         raise TypeError("not the items of a list")
     container += items
 
