@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from re import _constants as op  # type: ignore[attr-defined]
 from re import _parser  # type: ignore[attr-defined]
-from time import process_time
+from time import thread_time
 
 import pytest
 
@@ -21,7 +21,9 @@ from schemas import api_roles, kernel_rules
 
 _SLOW_S = 0.002
 """Only texts of the first length that take longer are measured at the second, too."""
-_LENGTHS = (4_000, 16_000)
+_LENGTHS = (4_000, 32_000)
+_MOST = 24
+"""The longer text may take this many times as long. Linear time is 8 times, quadratic 64 times."""
 _SAMPLES = 10
 
 
@@ -113,9 +115,9 @@ def _use(pattern, methods, text):
     text = text.encode() if isinstance(pattern.pattern, bytes) else text
     anchored = methods and methods <= {"match", "fullmatch"}
     call = getattr(pattern, min(methods)) if anchored else partial(pattern.sub, text[:0])
-    begun = process_time()
+    begun = thread_time()
     call(text)
-    return process_time() - begun
+    return thread_time() - begun
 
 
 def _repeats(pattern):
@@ -142,7 +144,7 @@ def test_regex_takes_linear_time(key):
         if _use(pattern, methods, text(_LENGTHS[0])) < _SLOW_S:
             continue
         short, long = (min(_use(pattern, methods, text(n)) for _ in range(5)) for n in _LENGTHS)
-        assert long < 10 * short, (text(40), short, long)
+        assert long < _MOST * short, (text(40), short, long)
 
 
 @pytest.mark.parametrize("pattern", [m.PATTERN for m in (jax, msprof, proton, unitrace)])
@@ -151,7 +153,7 @@ def test_beginning_of_a_trace_takes_linear_time(pattern, start):
     """Texts that begin like a producer's name and do not end."""
     for unit in ("0", "A", ">", " ", start):
         short, long = (min(_use(pattern, {"search"}, start + unit * n) for _ in range(3)) for n in _LENGTHS)
-        assert long < 10 * short or long < _SLOW_S
+        assert long < _MOST * short or long < _SLOW_S
 
 
 @pytest.mark.parametrize(
@@ -159,9 +161,9 @@ def test_beginning_of_a_trace_takes_linear_time(pattern, start):
 )
 def test_kernel_name_takes_linear_time(unit):
     def seconds(length):
-        begun = process_time()
+        begun = thread_time()
         kernel_rules.classify_all([unit * (length // len(unit))])
-        return process_time() - begun
+        return thread_time() - begun
 
-    short, long = (min(seconds(n) for _ in range(3)) for n in (20_000, 80_000))
-    assert long < 10 * short or long < 0.05
+    short, long = (min(seconds(n) for _ in range(3)) for n in (10_000, 80_000))
+    assert long < _MOST * short or long < 0.05
