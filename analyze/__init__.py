@@ -217,7 +217,7 @@ def compare(
     from analyze.notebook import Answer
     from analyze.query.engine import Engine
     from analyze.query.query_files import find
-    from analyze.verdict.sides import LEVELS, recorded_sides
+    from analyze.verdict.sides import LEVELS, open_sides, recorded_sides
 
     # Operators' stacks are of the full block.
     query = LEVELS[level].query if level in LEVELS else "breakdown"
@@ -237,14 +237,12 @@ def compare(
 
     with ExitStack() as stack:
         sides = [t if isinstance(t, Traces) else stack.enter_context(open(*as_paths(t))) for t in (a, b)]
+        engines = (
+            Engine(t.stores, replace(t.selection.narrowed(where, profiler, block).narrowed(of_side), prefer=prefer))
+            for t, of_side in zip(sides, (where_a, where_b), strict=True)
+        )
         result = run_compare(
-            *(
-                Engine(
-                    side.stores,
-                    replace(side.selection.narrowed(where, profiler, block).narrowed(of_side), prefer=prefer),
-                )
-                for side, of_side in zip(sides, (where_a, where_b), strict=True)
-            ),
+            open_sides(*engines),
             level=level,
             time=time,
             per_step=per_step,

@@ -21,7 +21,7 @@ from analyze.verdict.comparability import Comparability, comparability
 from analyze.verdict.conditions import Condition
 from analyze.verdict.explanation import Explanation, explanation, part_changes
 from analyze.verdict.part_rows import INTERVAL, judge, main_columns, part_columns, part_rows, pct, verdict_values
-from analyze.verdict.sides import LEVELS, MEASURES, Side, Sides, mean_steps, open_sides
+from analyze.verdict.sides import LEVELS, MEASURES, Side, Sides, mean_steps
 from analyze.verdict.statistics import (
     MARGIN_PCT,
     adjusted,
@@ -33,7 +33,6 @@ from analyze.verdict.statistics import (
 from analyze.verdict.step_checks import step_notes
 
 if TYPE_CHECKING:
-    from analyze.query.engine import Engine
     from analyze.query.result import Result
 
 TIMES = ("gpu", "cpu")
@@ -62,8 +61,7 @@ class Comparison:
 
 
 def compare(
-    a: Engine,
-    b: Engine,
+    sides: Sides,
     *,
     level: str = "measure",
     time: str = "gpu",
@@ -78,7 +76,7 @@ def compare(
     flame: Path | None = None,
     comment: Path | None = None,
 ) -> Comparison:
-    """Compare the runs in `a` with those in `b`.
+    """Compare the runs of both sides.
 
     `level`: one of ALL_LEVELS. `time`: gpu or cpu (op and phase). `per_step`: divide by the steps of each run; by
     default if all say how many they hold. `tolerance`: change in % of A's time up to which a row with as many calls is
@@ -93,7 +91,6 @@ def compare(
         from analyze.flame import check_difference
 
         check_difference(flame)
-    sides = open_sides(a, b)
     judged = not naive and (level in OF_RUNS or bool(conditions))
     found = comparability(sides, despite, strict=judged)
     divided, counted = _per_step(sides, per_step)
