@@ -81,6 +81,12 @@ class Report:
         self.several = len(self.timed or self.runs) > 1
         self.by = selection.by or self._label_columns()
 
+    def engine_of(self, selection: Selection) -> Engine:
+        """Return the engine of a selection, opened once."""
+        if selection not in self._engines:
+            self._engines[selection] = Engine(self.stores, selection)
+        return self._engines[selection]
+
     def close(self) -> None:
         """Close the engines."""
         for engine in self._engines.values():
@@ -96,19 +102,17 @@ class Report:
             self._answers[key] = self._run(find(name), given, by)
         return self._answers[key]
 
-    def _engine_of(self, query: Query, params: Mapping[str, str], by: tuple[str, ...]) -> Engine:
+    def _engine_for(self, query: Query, params: Mapping[str, str], by: tuple[str, ...]) -> Engine:
         selection = self.selection
         if by and self.engine.run_ids:
             # With groups by run, an engine has every pass of a workload: use only those of the engine without groups.
             selection = replace(selection.narrowed(of_runs(self.engine.run_ids)), by=by)
         if self.engine.note:  # otherwise no pass is excluded, whichever a query prefers
             selection = replace(selection, prefer=query.prefer)
-        if selection not in self._engines:
-            self._engines[selection] = Engine(self.stores, selection)
-        return self._engines[selection]
+        return self.engine_of(selection)
 
     def _run(self, query: Query, params: dict[str, str], by: tuple[str, ...]) -> Rows:
-        engine = self._engine_of(query, params, by)
+        engine = self._engine_for(query, params, by)
         if lacks(engine, query, params, self._held.setdefault(tuple(engine.run_ids), {})):
             return Rows(query.result_columns(query.bind(params)[2]), [])
         return Rows.of(engine.query(query, params))
@@ -131,7 +135,7 @@ class Report:
             return None
         text = declaration.get("figure", query.plot)
         text = re.sub(r"\bBY\b", ",".join(by), text)
-        own_block = query.prefer == "gpu" and self._engine_of(query, params, by).run_ids != self.engine.run_ids
+        own_block = query.prefer == "gpu" and self._engine_for(query, params, by).run_ids != self.engine.run_ids
         part = Part(
             heading(declaration) + (" (GPU-only block)" if own_block else ""),
             query.description,
@@ -142,7 +146,7 @@ class Report:
         )
         if text not in ("", "none"):
             try:
-                counts = None if by else Counts.of(self._engine_of(query, params, by))
+                counts = None if by else Counts.of(self._engine_for(query, params, by))
                 draw(part, declared.of_query(query, params, text, by), rows, self.run_query, counts)
             except (InputError, MachineError) as e:
                 part.note = str(e)

@@ -16,7 +16,6 @@ from analyze.ingestion.progress import Counted
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.query.databases import empty_database
-from analyze.query.engine import Engine
 from analyze.query.guessed_units import guess_unit
 from analyze.query.query_declaration import Query, ResultColumn
 from analyze.query.query_files import find
@@ -111,10 +110,7 @@ class StudyReport(Report):
 
     def _answer(self, part: Part, declaration: study_files.StudyPart, query: Query | None) -> None:
         """Fill in figure and table of a part."""
-        engine = Engine(
-            self.stores,
-            replace(self._selected(declaration), prefer=query.prefer if query else None),
-        )
+        engine = self.engine_of(replace(self._selected(declaration), prefer=query.prefer if query else None))
         rows = Rows.of(
             engine.query(query, declaration.texts, declaration.sort or None) if query else engine.sql(declaration.sql)
         )
