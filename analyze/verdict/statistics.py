@@ -115,12 +115,12 @@ def adjusted(changes: Sequence[Change]) -> list[Change]:
 
     By Benjamini and Hochberg: of the rows with a verdict, 5 % are expected to be wrong. Intervals stay those of a row.
     """
-    from scipy import stats
-
     result = list(changes)
     for field in ("p_change", "p_same"):
         known = [i for i, c in enumerate(result) if getattr(c, field) is not None]
         if known:
+            from scipy import stats
+
             values = stats.false_discovery_control([getattr(result[i], field) for i in known])
             for i, p in zip(known, values, strict=True):
                 changed: dict[str, Any] = {field: float(p)}
