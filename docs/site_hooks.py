@@ -40,14 +40,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for path, text in made.items():
         files.append(File.generated(config, path, content=text()))
-    for path, content in {**figures(), **gallery()}.items():
+    for path, content in {**figures(), **(gallery() if config.extra["gallery"] else {})}.items():
         files.append(File.generated(config, path, content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links out of docs/: samples and studies have a page here, other files of the repository are named only."""
-    if page.file.src_uri == "gallery.md":
+    if page.file.src_uri == "gallery.md" and config.extra["gallery"]:
         markdown = _COMMANDS.sub(r"[![\1](gallery/\2.svg)](gallery/\2.html)\n\n\g<0>", markdown)
     up = "../" * page.file.src_uri.count("/")
     markdown = markdown.replace("](../sample_traces/README.md", f"]({up}sample-traces.md")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from commands import run_cli
 from docs_examples import PAGES, Example, examples, matches, run
+from support import ROOT
 
 from analyze.cli.main import app as analyze_app
 from analyze.query.query_files import catalog
@@ -34,6 +38,17 @@ def test_every_example_is_found_and_shows_output() -> None:
     # Before an output of nothing but `...`, any is as shown; of no output at all, only a file that is written is one.
     assert [e.command for e in shown if e.output and set(e.output.split()) == {"..."}] == []
     assert [e.command for e in shown if not e.output and not re.search(r" (-o|--store) |>", e.command)] == []
+
+
+def test_figures_of_the_gallery(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the report of the same recordings below it, which the site builds, too."""
+    monkeypatch.chdir(ROOT)
+    commands = re.findall(r"^analyze (plot|report) (.*) -o (\S+)$", (ROOT / "docs/gallery.md").read_text(), re.M)
+    for (plot, asked, figure), (report, read, page) in zip(commands[::2], commands[1::2], strict=True):
+        assert (plot, report) == ("plot", "report") and Path(figure).stem == Path(page).stem
+        assert read.split()[-1] in asked
+        assert run_cli(plot, *shlex.split(asked), "-o", tmp_path / figure).returncode == 0
+        assert "<svg" in (tmp_path / figure).read_text()
 
 
 TEXT = "\n".join(page.read_text() for page in PAGES)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from commands import complaints, run_cli
 from rich.cells import cell_len
-from support import SAMPLES, default_answer, sample_engine
+from support import SAMPLES, sample_engine
 from test_communication import collective
 from traces import event, kernel, launch, write_trace
 
@@ -99,16 +99,6 @@ def test_every_need_has_a_plain_description() -> None:
     assert needs_of(catalog()["dataloader"], {"window": "step"}).groups == (("training steps", "step metrics"),)
 
 
-# torch.profiler and Nsight Systems, Nsight Compute, both blocks of ranks, compiled code, CUDA graphs, dumps.
-KINDS = ("alexnet-dp2", "resnet18-ncu", "pipeline-2x2", "lm-compiled", "cuda-graph", "hang-missing", "out-of-memory")
-
-
-@pytest.mark.parametrize("sample", KINDS)
-def test_info_lists_the_queries_that_have_rows(sample: str) -> None:
-    """What cannot be answered has no rows, and what can be has some."""
-    compare(analyze.open(SAMPLES / sample).info(), lambda query: default_answer(sample, query.name).rows)
-
-
 @pytest.mark.parametrize(("sample", "kept"), [part[1:] for part in PARTS], ids=[what for what, *_ in PARTS])
 def test_info_of_partial_recordings(sample: str, kept: Callable[[dict[str, Any]], bool], tmp_path: Path) -> None:
     trace = json.loads(gzip.decompress((SAMPLES / sample / "torch" / "rank-0.trace.json.gz").read_bytes()))
@@ -134,6 +124,7 @@ def all_rows(traces: analyze.Traces) -> Callable[[Query], Sequence[object]]:
 
 
 def compare(info: Info, rows: Callable[[Query], Sequence[object]]) -> None:
+    """What cannot be answered has no rows, and what can be has some."""
     wrong = [f"{q.name} has none" for q in info.answered if q.needs and not rows(q)]
     wrong += [f"{q.name} has some" for q in [*(q for q, _ in info.unanswered), *info.empty] if rows(q)]
     assert wrong == []

@@ -16,6 +16,7 @@ import duckdb
 import pytest
 from commands import run_cli
 from support import ROOT, SAMPLES, ask, grouped_answer, sample_engine
+from test_render import WIDTHS, check
 from traces import event, kernel, launch, write_trace
 
 import analyze
@@ -98,13 +99,13 @@ NO_SAMPLE = {"nccl-log"}
 ADDED = re.compile(r"^(?!min_|max_|avg_|median_|peak_|ranks$).*(?<!_per_image)$")
 
 
-GROUPS = ((), ("run_id",), ("model", "parallelism", "rank"))
+GROUPS = ((), ("model", "parallelism", "rank"))
 
 
 @pytest.mark.parametrize("query", [q for q in CATALOG.values() if q.name not in NO_SAMPLE], ids=lambda q: q.name)
 def test_groups_are_named_and_add_up(query: Query) -> None:
-    """By run, or by rank and what several runs share: every row says of which it is, and sums over the groups are the
-    sums without groups."""
+    """By rank and what several runs share: every row says of which it is, and sums over the groups are the sums without
+    groups, which fit the terminal."""
     sums: dict[str, float | None] = {}
     compared = set()
     for by in GROUPS:
@@ -113,6 +114,8 @@ def test_groups_are_named_and_add_up(query: Query) -> None:
         rows = answer.rows
         assert tuple(names[: len(by)]) == by and len(set(names)) == len(names)
         assert rows
+        for width in () if by else WIDTHS:
+            check(answer.columns, rows, answer.main, width, f"{query.name} at {width}")
         always = [i for i, name in enumerate(by) if name in ("run_id", "rank")]
         assert not any(row[i] is None for row in rows for i in always)
         for i, column in enumerate(answer.columns):
@@ -554,7 +557,7 @@ def test_group_column_may_equal_a_query_column() -> None:
     # (What types do not fit shows on any recording; rows, on those that have them.)
     named = [(query, params, by) for query, params, by in same if by in params.values()]
     once = {(query.name, by, query.result_columns(params)): (query, params, by) for query, params, by in same}
-    for sample, asked in (("late-rank", once.values()), ("expert-4gpu", named), ("fsdp-tp-4gpu", named)):
+    for sample, asked in (("late-rank", once.values()), ("fsdp-tp-4gpu", named)):
         for query, params, by in asked:
             answer = sample_engine(sample, Selection(by=(by,), prefer=query.prefer)).query(query, params)
             names = [c.name for c in answer.columns]

@@ -240,14 +240,14 @@ def hostile_run(folder: Path) -> Path:
     return write_trace(folder / "hostile" / (HOSTILE.replace("/", "_")[:60] + ".json"), events)
 
 
-def test_a_page_of_a_hundred_runs_is_small(tmp_path: Path) -> None:
-    for i in range(100):
+def test_a_page_of_many_runs_is_small(tmp_path: Path) -> None:
+    for i in range(60):
         events = [kernel(f"gemm_{k}_{i}", 100 * k, 50 + i) for k in range(40)]
         write_trace(
             tmp_path / f"run-{i:03}" / "trace.json", [*events, event("user_annotation", "ProfilerStep#1", 0, 400)]
         )
     text = page(tmp_path / "a.html", *sorted(tmp_path.glob("run-*")))
-    assert "100 runs" in words(text) and len(text.encode()) < 2_000_000
+    assert "60 runs" in words(text) and len(text.encode()) < 1_500_000
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from analyze.ingestion import cache
 from analyze.query.engine import Engine
 from analyze.store.cache_folder import cache_folder
 
-TRIED = 8
+TRIED = 4
 """Damages of each file that are tried here."""
 VALUES: list[Any] = [
     None, True, -1, 0, 1.5, 10**9, 2**31, 2**62, 2**63, 2**64, 10**30, 1e300, "", "x", "a\0b", "../x.parquet",

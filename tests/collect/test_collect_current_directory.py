@@ -21,15 +21,12 @@ from schemas.tools import NSYS
 
 SCRIPTS = Path(sys.executable).parent
 ANALYZE = [
-    ["info", "."],
     ["sql", "SELECT count(*) FROM kernels", "."],
     ["report", ".", "-o", "report.html"],
     ["ingest", ".", "--store", "store", "--jobs", "2"],
-    ["ingest", ".", "--store", "by-tasks", "--launcher", "local"],
     ["ingest", ".", "--store", "by-dask", "--launcher", "dask", "--launcher-option", "n_workers=1"],
 ]
 COLLECT = [
-    ["doctor"],
     ["run", "-o", "runs", *CPU, "--profiler", "torch", "--parallel", "ddp", "--workers", "1"],
     ["sweep", "plan.toml", "-o", "swept", "--launcher", "local"],
 ]

@@ -186,14 +186,8 @@ OWN_PROFILERS = {
         "with own() as p:\n    train(1)\ntrain(7)\nwith own() as q:\n    train(2)\n"
         "print('theirs:', counted(p) + counted(q))", 3, True,
     ),
-    "around the first step": (
-        "p = own()\ntrain(7, {0: p.start, 1: p.stop})\nprint('theirs:', counted(p))", 1, True,
-    ),
     "in the recorded steps": (
         "p = own()\ntrain(8, {4: p.start, 6: p.stop})\nprint('theirs:', counted(p))", 2, False,
-    ),
-    "without a training": (
-        "with own() as p:\n    torch.nn.Linear(8, 4)(torch.ones(2, 8))\nprint('theirs:', counted(p))", 1, False,
     ),
 }  # fmt: skip
 """What a program does, how many products its own profiler has to see, and whether there is room for ours."""

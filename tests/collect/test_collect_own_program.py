@@ -203,12 +203,11 @@ def test_failing_program_keeps_its_trace(collect: Collect, script: Script) -> No
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::mm") == 1
 
 
-@pytest.mark.parametrize("warmup", ["2", "9"])
-def test_program_ending_in_warm_up_is_reported(collect: Collect, script: Script, warmup: str) -> None:
-    # After 2 steps the profiler is about to record, or is off.
-    ran = collect("--warmup", warmup, *ALONE, "--", sys.executable, script(TRAIN), "2")
+def test_program_ending_in_warm_up_is_reported(collect: Collect, script: Script) -> None:
+    # After 2 steps the profiler is about to record.
+    ran = collect("--warmup", "2", *ALONE, "--", sys.executable, script(TRAIN), "2")
     assert ran.code == 1
-    assert f"it took 2 optimizer steps, and --warmup is {warmup}" in (ran.manifest.reason or "")
+    assert "it took 2 optimizer steps, and --warmup is 2" in (ran.manifest.reason or "")
 
 
 def test_program_ending_within_recorded_steps_keeps_its_trace(collect: Collect, script: Script) -> None:
