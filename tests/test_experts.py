@@ -64,7 +64,7 @@ def test_grouped_products_tell_how_many_experts(tmp_path: Path) -> None:
     """Rank 0: 7 rows in a grouped product of 4 experts, whose offsets are on the GPU. Rank 1: padded, 2 of 3 rows each;
     of its tokens the ratio to the mean is not known while rank 0's are not.
     """
-    grouped = product("aten::_grouped_mm", 5, [7, _WIDTH], [4, _WIDTH, _HIDDEN], [4])
+    grouped = product("aten::_scaled_grouped_mm_v2", 5, [7, _WIDTH], [4, _WIDTH, _HIDDEN], [4])
     padded = product("aten::bmm", 5, [2, 3, _WIDTH], [2, _WIDTH, _HIDDEN])
     path = write_ranks(tmp_path, [*exchange(1, 0, [3, 2], [3, 4]), grouped], [*exchange(1, 0, [4, 4], [2, 4]), padded])
     assert loads(path) == [(0, None, 4, 1, None, None), (1, 0, 2, 1, 3, None), (1, 1, 2, 1, 3, None)]

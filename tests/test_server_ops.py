@@ -14,7 +14,7 @@ from traces import event, kernel, launch, write_trace
 from analyze.derive.server_ops import OPERATORS, work_of
 
 DATA = Path(__file__).parent / "data"
-BF16, FP8, INT = "c10::BFloat16", "c10::Float8_e4m3fn", "int"
+BF16, FP8, FP4, INT = "c10::BFloat16", "c10::Float8_e4m3fn", "c10::Float4_e2m1fn_x2", "int"
 NONE: tuple[list[int], str, str] = ([], "", "")
 
 
@@ -91,10 +91,38 @@ OUT = 2 * M * N
         # torch's shapes are those of pairs.
         (
             "aten::_scaled_mm",
-            [tensor(M, K // 2, of="c10::Float4_e2m1fn_x2"), tensor(K // 2, N, of="c10::Float4_e2m1fn_x2")],
+            [tensor(M, K // 2, of=FP4), tensor(K // 2, N, of=FP4)],
             OUT + (M * K + N * K) // 2,
             "Float4",
         ),
+        # Added to a matrix, which is read and written.
+        (
+            "aten::_scaled_addmm",
+            [tensor(M, N), tensor(M, K, of=FP8), tensor(K, N, of=FP8)],
+            2 * OUT + M * K + K * N,
+            FP8,
+        ),
+        ("aten::_scaled_addmm_", [tensor(M, N), tensor(M, K // 2, of=FP4), tensor(K // 2, N, of=FP4)], None, "Float4"),
+        # Groups of rows with 3 matrices; 2 groups of 8 rows; 3 groups of columns; parts of the inner dimension.
+        (
+            "aten::_scaled_grouped_mm",
+            [tensor(M, K // 2, of=FP4), tensor(3, K // 2, N, of=FP4)],
+            OUT + (M * K + 3 * N * K) // 2,
+            "Float4",
+        ),
+        (
+            "aten::_scaled_grouped_mm_v2",
+            [tensor(2, M // 2, K // 2, of=FP4), tensor(2, K // 2, N, of=FP4)],
+            OUT + (M * K + 2 * N * K) // 2,
+            "Float4",
+        ),
+        (
+            "aten::_scaled_grouped_mm_v2",
+            [tensor(3, M, K // 2, of=FP4), tensor(K // 2, N, of=FP4)],
+            OUT + (3 * M * K + N * K) // 2,
+            "Float4",
+        ),
+        ("aten::_scaled_grouped_mm_v2", [tensor(M, K // 2, of=FP4), tensor(K // 2, N, of=FP4)], None, "Float4"),
         ("aten::_int_mm", [tensor(M, K, of="signed char"), tensor(K, N, of="signed char")], None, "signed char"),
     ],
 )
@@ -222,6 +250,8 @@ def test_attention_to_pages() -> None:
 def test_unknown_shapes_have_no_work() -> None:
     assert counted("_C::cutlass_scaled_mm", tensor(M, N), tensor(M, K), tensor(K + 1, N)) is None
     assert counted("aten::_scaled_mm", tensor(M, K, of=FP8), tensor(K, N, of=FP8)) is None, "counts by its shapes"
+    parts = counted("aten::_scaled_grouped_mm", tensor(M, K, of=FP4), tensor(K, N, of=FP4))
+    assert parts is not None and parts[1] is None, "as many products as parts"
     assert counted("_C::marlin_gemm", tensor(M, K), NONE, tensor(4, 64, of=INT)) is None
     layer = ("vllm::moe_forward", json.dumps([[4, 64], [4, 8]]), json.dumps([BF16, BF16]), "[]")
     assert work_of(*layer) is work_of(*layer, [("_C::silu_and_mul", None)]) is None

@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 Shape = list[int]
@@ -96,11 +96,28 @@ def _product(call: Call, a: int, b: int, out: int | None = None, transposed: boo
     return Work(2 * rows * n * k * (2 if packed else 1), moved, "Float4" if packed else call.types[a])
 
 
-def _packed(call: Call) -> Work:
+def _groups(call: Call, a: int, b: int) -> Work:
+    """A grouped product of torch; `call_flops` in op_flops.sql tells the shapes. Two numbers are in an element."""
+    left, right = call.shape(a, 2, 3), call.shape(b, 2, 3)
+    if left[-1] != right[-2] or (len(left) == len(right) == 3 and left[0] != right[0]):
+        raise ValueError("shapes do not fit")
+    rows = left[-2] if len(right) == 2 else math.prod(left[:-1])
+    # Two matrices have a product for each part of the inner dimension; the number of parts is in neither shape.
+    out = None if len(left) == len(right) == 2 else rows * right[-1] * _out_size(call, a)
+    moved = None if out is None else call.moved(a, b) + out
+    return Work(4 * rows * right[-1] * left[-1], moved, "Float4")
+
+
+def _packed(call: Call, formula: Callable[[Call, int, int], Work]) -> Work:
     """A product of torch if there are two numbers in each element; by its shapes it has half of the FLOPs."""
     if "Float4" not in call.types[0]:
         raise ValueError("one number in each element")
-    return _product(call, 0, 1)
+    return formula(call, 0, 1)
+
+
+def _scaled_addmm(call: Call) -> Work:
+    """A product that is added to the first input."""
+    return replace(_product(call, 1, 2, 0), bytes=call.moved(0, 0, 1, 2))
 
 
 def _columns(call: Call, b: int, per_column: int = 1) -> Work:
@@ -258,8 +275,12 @@ _EXPERTS = partial(_experts, chosen=4)
 
 OPERATORS: dict[str, Callable[[Call], Work]] = {
     "aten::_int_mm": partial(_product, a=0, b=1),
-    "aten::_scaled_mm": _packed,
-    "aten::_scaled_mm_v2": _packed,
+    "aten::_scaled_mm": partial(_packed, formula=_product),
+    "aten::_scaled_mm_v2": partial(_packed, formula=_product),
+    "aten::_scaled_grouped_mm": partial(_packed, formula=_groups),
+    "aten::_scaled_grouped_mm_v2": partial(_packed, formula=_groups),
+    "aten::_scaled_addmm": _scaled_addmm,
+    "aten::_scaled_addmm_": _scaled_addmm,
     "aten::_weight_int4pack_mm": _int4,
     "aten::_weight_int8pack_mm": _NT,
     "aten::_flash_attention_forward": partial(_VARLEN, causal=8, cache=(13, 15)),

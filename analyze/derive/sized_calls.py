@@ -329,7 +329,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=8,
+        version=9,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
