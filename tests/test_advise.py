@@ -15,8 +15,9 @@ from support import ROOT, SAMPLES
 from traces import event, kernel, launch, write_trace
 
 import analyze
-from analyze.advise import advise, findings, write_text
+from analyze.advise import advise, write_text
 from analyze.errors import InputError
+from analyze.finding_files import findings
 from analyze.ingestion.cache import open_stores
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog

@@ -38,6 +38,7 @@ LAYERS = (
         "analyze.baseline_folder",
         "analyze.comment",
         "analyze.comparison",
+        "analyze.finding_files",
         "analyze.flame",
         "analyze.health",
         "analyze.pivot",

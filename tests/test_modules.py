@@ -16,8 +16,8 @@ from support import SAMPLES
 from traces import kernel, write_trace
 
 import analyze
-from analyze.advise import findings
 from analyze.errors import InputError
+from analyze.finding_files import findings
 from analyze.query.engine import Engine
 from analyze.query.modules import Definition, Module, built_in, columns_of, defining, home, modules, parse_module
 from analyze.query.query_declaration import Query

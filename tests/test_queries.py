@@ -20,8 +20,8 @@ from test_render import WIDTHS, check
 from traces import event, kernel, launch, write_trace
 
 import analyze
-from analyze.advise import findings
 from analyze.errors import InputError
+from analyze.finding_files import findings
 from analyze.query.databases import Database
 from analyze.query.engine import Engine
 from analyze.query.modules import defining

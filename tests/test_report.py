@@ -86,7 +86,7 @@ def test_report_page_uses_existing_queries() -> None:
 
 
 def test_locations_belong_to_findings() -> None:
-    from analyze.advise import findings
+    from analyze.finding_files import findings
 
     assert set(build.page_toml()["place"]) <= {f.name for f in findings()}
 

@@ -16,8 +16,8 @@ from commands import run_cli
 from traces import kernel, write_trace
 
 import analyze
-from analyze.advise import findings
 from analyze.errors import InputError, MachineError
+from analyze.finding_files import findings
 from analyze.query.engine import Engine
 from analyze.query.modules import built_in, home
 from analyze.query.query_files import catalog, find

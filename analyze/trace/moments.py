@@ -6,8 +6,8 @@ import re
 from math import isfinite
 from typing import TYPE_CHECKING, NamedTuple
 
-from analyze import advise
 from analyze.errors import InputError
+from analyze.finding_files import findings
 from analyze.query.query_files import find
 from analyze.trace.opening import TraceView
 
@@ -42,7 +42,7 @@ def find_moment(engine: Engine, text: str) -> Moment:
     """
     if gap := re.fullmatch(r"gap:([1-9]\d{0,5})", text):
         return _gap(engine, int(gap[1]))
-    names = [f.name for f in advise.findings()]
+    names = [f.name for f in findings()]
     if text in names:
         return _finding(engine, text)
     try:
@@ -66,7 +66,7 @@ def _gap(engine: Engine, number: int) -> Moment:
 
 
 def _finding(engine: Engine, name: str) -> Moment:
-    [query] = [f.query for f in advise.findings() if f.name == name]
+    [query] = [f.query for f in findings() if f.name == name]
     rows = engine.query(query, select=("start_ns", "end_ns")).rows()
     rows = [row for row in rows if row[0] is not None]
     if not rows:
