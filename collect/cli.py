@@ -9,11 +9,12 @@ from collections.abc import Callable
 from functools import partial
 from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from collect.option_checks import all_options, applies_to_programs, flag, make_options
+from schemas.checks import Format
 
 app = typer.Typer(
     name="collect",
@@ -232,7 +233,7 @@ def sweep(
 @app.command()
 def doctor(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to check for free space.")] = Path("runs"),
-    format: Annotated[Literal["table", "json"], typer.Option(help="table or json.")] = "table",
+    format: Annotated[Format, typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Check what this node can record, and how to fix what it cannot.
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from schemas.checks import Format
+
 
 def doctor(
-    format: Annotated[Literal["table", "json"], typer.Option(help="table or json.")] = "table",
+    format: Annotated[Format, typer.Option(help="table or json.")] = "table",
 ) -> None:
     """Check what this installation can do: versions, extras, tools, browser, cache.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from analyze import sources
 from analyze.errors import InputError
 from analyze.ingestion.grouping import name_rank
+from analyze.ingestion.run_folders import TRACE
 from analyze.sources.interface import FileReport, Mapper, SourceFile, TableBatch
 from analyze.sources.remote import RawPath
 from schemas.recorded_tables import CAPTURED
@@ -19,8 +20,7 @@ from schemas.recorded_tables import CAPTURED
 FOLDER = "capture_traces"
 """Folder of the captures of traces that lie beside it."""
 CAPTURES = ".graphs.json.gz"
-"""How the name of a file with the captures of a process ends."""
-_TRACE = ".trace.json.gz"
+"""End of the name of the file with the captures of a process, as `collect` writes it."""
 
 
 def captured_rows(file: SourceFile, folder: Path, report: FileReport, mapper: Mapper) -> Iterator[TableBatch]:
@@ -42,8 +42,8 @@ def captured_rows(file: SourceFile, folder: Path, report: FileReport, mapper: Ma
 def captures_of(file: SourceFile) -> list[RawPath]:
     """Return the files with captures that lie beside a trace."""
     name = file.path.name
-    own = file.path.with_name(name.removesuffix(_TRACE) + CAPTURES)
-    if name.endswith(_TRACE) and own.is_file():
+    own = file.path.with_name(name.removesuffix(TRACE) + CAPTURES)
+    if name.endswith(TRACE) and own.is_file():
         return [own]
     folder = file.path.parent / FOLDER
     if not folder.is_dir():

@@ -15,6 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from analyze.ingestion.graph_captures import CAPTURES  # noqa: E402
 from collect.injected import graph_captures, torch_internals  # noqa: E402
 from collect.injected.function_steps import FunctionSteps  # noqa: E402
 from collect.injected.graph_captures import GraphCaptures  # noqa: E402
@@ -47,7 +48,7 @@ def captures(folder: Path, is_recording: bool = False) -> GraphCaptures:
 def written(recorder: GraphCaptures, folder: Path) -> dict[str, Any]:
     recorder.write(folder, "rank-0")
     [path] = folder.iterdir()
-    assert path.name == "rank-0.graphs.json.gz"
+    assert path.name == f"rank-0{CAPTURES}"
     found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
     return found
 
