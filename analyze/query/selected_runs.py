@@ -19,9 +19,7 @@ from analyze.store.store import Store
 TWINS_PCT = 99
 """Share of the work of a GPU-only block that must have a twin for the block to be read."""
 SLOWER = 1.2
-"""A GPU-only block is not read if its steps take more than this many times as long as steps of the full block.
-
-`health` has the same limit."""
+"""A GPU-only block is not read if its steps take more than this many times as long as steps of the full block."""
 
 
 class SelectedRuns:

@@ -23,8 +23,8 @@
 -- @column value text              Result.
 -- @column impact text             Figures that it affects, and how; empty for none.
 -- @order run_id, turn, rank
--- @use allocator, api_roles, arithmetic, collective_kinds, collectives, common_start, gpu_clocks, gpu_timeline,
---     hangs, intervals, profiler_cost, steps
+-- @use allocator, api_roles, arithmetic, block_limits, collective_kinds, collectives, common_start, gpu_clocks,
+--     gpu_timeline, hangs, intervals, profiler_cost, steps
 -- @answer hung hang
 -- @answer failed_requests memory-oom
 -- @answer reserved_memory memory-fragmentation
@@ -267,6 +267,7 @@ ungrouped AS (
 twinned AS MATERIALIZED (
     SELECT
         run_id, rank, count(*) AS n, count(full_start_ns) AS found,
+        100 * count(full_start_ns) < (SELECT twins_pct FROM block_limits) * count(*) AS few,
         median(t.dur_ns / nullif(full_dur_ns, 0)) FILTER (t.kind = 'kernel') AS pace,
         count(*) FILTER (t.start_ns < s.start_ns) AS early, count(turn) AS stepped
     FROM twins t LEFT JOIN (SELECT run_id, rank, turn, start_ns FROM step_ranges) s USING (run_id, rank, turn)
@@ -288,7 +289,7 @@ block_times AS (
     SELECT
         g.run_id, g.rank, g.step_ns, f.step_ns AS full_ns,
         coalesce(g.undisturbed_step_ns, f.undisturbed_step_ns) AS undisturbed_ns,
-        max(g.step_ns) OVER of_run > 1.2 * max(f.step_ns) OVER of_run AS slow
+        max(g.step_ns) OVER of_run > (SELECT slower FROM block_limits) * max(f.step_ns) OVER of_run AS slow
     FROM block_steps g
     LEFT JOIN (SELECT * FROM block_steps WHERE profiler = 'torch') f
         ON f.workload_id = g.workload_id AND f.rank = g.rank
@@ -487,9 +488,9 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 4.6, 'twins in the full block', 1 - found / n,
-        CASE WHEN found < 0.99 * n THEN 'warning' ELSE 'ok' END,
+        CASE WHEN few THEN 'warning' ELSE 'ok' END,
         format('{:.2f} % of {:,} kernels, copies and fills', pct(found, n), n),
-        CASE WHEN found < 0.99 * n THEN 'queries about time use the full block' END
+        CASE WHEN few THEN 'queries about time use the full block' END
     FROM ranks JOIN twinned USING (run_id, rank)
     UNION ALL
     SELECT

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from analyze.query.computed import api_roles, device_peaks, program_lines, source_times, workload_keys
+from analyze.query.computed import api_roles, block_limits, device_peaks, program_lines, source_times, workload_keys
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,6 +29,7 @@ class Computed(NamedTuple):
 
 COMPUTED = (
     Computed("api_roles", api_roles.DECLARATION, api_roles.create, ("cuda_calls",)),
+    Computed("block_limits", block_limits.DECLARATION, block_limits.create),
     Computed("device_peaks", device_peaks.DECLARATION, device_peaks.create),
     Computed("known_devices", device_peaks.KNOWN_DECLARATION, device_peaks.create_known),
     Computed("program_lines", program_lines.DECLARATION, program_lines.create, ("ranges", "full_ranges")),
