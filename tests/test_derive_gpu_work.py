@@ -224,6 +224,33 @@ def test_first_work_of_a_call_and_on_each_stream() -> None:
     ]  # fmt: skip
 
 
+def test_work_alone_on_its_gpu() -> None:
+    # On GPU 0: a [0, 10) and b [10, 20) touch. c [30, 60) contains d [40, 45) and ends after e [55, 58) has begun.
+    # f begins inside of c, but on GPU 1. z and y have no length. g and the copy begin together.
+    times = {"a": (0, 10), "b": (10, 20), "c": (30, 60), "d": (40, 45), "e": (55, 58), "z": (5, 5), "g": (70, 71)}
+    kernels = [kernel(name, None, start=start, dur_ns=end - start) for name, (start, end) in times.items()]
+    kernels += [kernel("f", None, start=50, device=1), kernel("y", None, start=57, dur_ns=None)]
+    copy = kernel("", None, start=70) | {"kind": "DtoD"}
+    assert dict(links("name", "alone", kernels=kernels, memcpys=[copy])) == {
+        "a": True, "b": True, "c": False, "d": False, "e": False, "z": True, "g": False, "f": True, "y": True,
+        "Memcpy DtoD": False,
+    }  # fmt: skip
+
+
+def test_communication_kernels_with_their_launch_calls() -> None:
+    # The first is known by its name, the last by what PyTorch wrote.
+    nccl = kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)", 2)
+    own = kernel("my_kernel", 3) | {"collective": "allreduce", "group_name": "0"}
+    tables = recorded_tables(
+        kernels=[kernel("gemm", 1), nccl, own], cuda_calls=[call(1, 10), call(2, 20, tid=4)],
+        kernel_names=[{"name": nccl["name"], "family": "communication"}],
+    )  # fmt: skip
+    found = with_derived(tables, "comm_kernels")["comm_kernels"].to_pylist()
+    assert [(row["correlation_id"], row["collective"], row["call_tid"], row["call_start_ns"]) for row in found] == [
+        (2, None, 4, 20), (3, "allreduce", None, None)
+    ]  # fmt: skip
+
+
 def test_launches_without_work() -> None:
     # Calls 2 and 3 lost their kernels: of 3, the driver's call lies inside the runtime's. 4 launches nothing, and two
     # calls have the id 5.

@@ -139,7 +139,6 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "matched_collectives": ("collective_kernels",),
     "labelled_launches": ("kernel",),
     "launch_calls": ("kernels",),
-    "launching_calls": ("kernels",),
     "limit_findings": ("gains",),
     "limit_sums": ("gains",),
     "launch_sums": ("kernel",),
@@ -341,7 +340,7 @@ def test_only_used_parts_of_a_module_are_created(one_kernel: Path) -> None:
     engine = Engine(analyze.open(one_kernel).stores, read_only=True)
     assert engine.sql("SELECT start_ns, end_ns FROM Intervals_Union('gpu_timeline')").rows() == [(10_000, 15_000)]
     macros = {"intervals_union", "intervals_with_previous_end", "track_ns", "ns_on_track"}
-    assert engine.created - TABLES.keys() == {"gpu_work_spans", "rank_starts", "gpu_tracks", "gpu_timeline", *macros}
+    assert engine.created - TABLES.keys() == {"rank_starts", "gpu_tracks", "gpu_timeline", *macros}
 
 
 def own_query(folder: Path, use: str, sql: str, param: str = "") -> Path:

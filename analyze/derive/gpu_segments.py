@@ -57,7 +57,7 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     found = tables["gpu_work"]
     work = _work(found)
     kernel, memcpy, memset = (equals(found["kind"], kind) for kind in ("kernel", "memcpy", "memset"))
-    comm = kernel & _is_communication(found, tables["kernel_names"])
+    comm = kernel & is_communication(found, tables["kernel_names"])
     kinds = [work.take(mask) for mask in (kernel & ~comm, comm, memcpy, memset)]
     parts = []
     for number in np.unique(np.concatenate([kind.device for kind in kinds])):
@@ -81,7 +81,7 @@ def gpu_segments(tables: Mapping[str, pa.Table]) -> pa.Table:
     return pa.schema([(name, int32.get(name, pa.int64())) for name in COLUMNS]).empty_table()
 
 
-def _is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
+def is_communication(kernels: pa.Table, kernel_names: pa.Table) -> Mask:
     """Whether each kernel is of the family communication."""
     (of_kernels, known), texts = text_codes([kernels["name"], kernel_names["name"]])
     communication = np.zeros(len(texts) + 1, bool)  # The last is for -1, which stands for no name.
@@ -93,6 +93,18 @@ def _work(table: pa.Table) -> Work:
     """Return the work of a table; a length that is not known or negative counts as 0."""
     device, start, dur, *call = (ints(table, c) for c in ("device", "start_ns", "dur_ns", *CALL))
     return Work(device, start, start + np.maximum(dur, 0), *call)
+
+
+def gpu_spans(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """Return the first start and last end of each device, in the columns of the table `gpu_spans`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    segments = tables["gpu_segments"]
+    ends = pc.add(segments["start_ns"], segments["dur_ns"])
+    times = pa.table({"device": segments["device"], "first": segments["start_ns"], "last": ends})
+    found = times.group_by("device").aggregate([("first", "min"), ("last", "max")]).sort_by("device")
+    return found.select(["device", "first_min", "last_max"]).rename_columns(["device", "first_ns", "last_ns"])
 
 
 def _segments(kinds: Sequence[Work]) -> tuple[Ints, Ints, list[npt.NDArray[np.int32]]]:
@@ -152,5 +164,17 @@ DERIVED = (
         version=4,
         reads=READS,
         compute=gpu_segments,
+    ),
+    Derived(
+        declare_table(
+            "gpu_spans",
+            "a GPU with work",
+            ("device", "int32", "", "GPU index as the process numbered it"),
+            ("first_ns", "int64", "ns", "first start of its work"),
+            ("last_ns", "int64", "ns", "last end of its work"),
+        ),
+        version=1,
+        reads={"gpu_segments": ("device", "start_ns", "dur_ns")},
+        compute=gpu_spans,
     ),
 )

@@ -62,9 +62,9 @@ def gpu_work(tables: Mapping[str, pa.Table]) -> pa.Table:
     import pyarrow as pa
 
     schema = row_schema(_TABLE)
-    work = pa.Table.from_batches(_batches(tables), pa.schema([c for c in schema if c.name not in _FIRST]))
-    for name, first in _first_of_calls(work).items():
-        work = work.append_column(name, first)
+    work = pa.Table.from_batches(_batches(tables), pa.schema([c for c in schema if c.name not in (*_FIRST, "alone")]))
+    for name, column in (*_first_of_calls(work).items(), ("alone", _alone(work))):
+        work = work.append_column(name, column)
     return with_twins(work, tables["twins"], tables["full.gpu_work"]) if tables["twins"].num_rows else work
 
 
@@ -169,6 +169,21 @@ def _first_of_calls(work: pa.Table) -> dict[str, pa.Array]:
         first[shared[by_start]] = firsts(*(key[by_start] for key in keys))
         found[name] = pa.array(first, mask=unknown)
     return found
+
+
+def _alone(work: pa.Table) -> pa.Array:
+    """Return the column `alone`. Work without a length overlaps nothing."""
+    import pyarrow as pa
+
+    device, start, dur = (ints(work, column) for column in ("device", "start_ns", "dur_ns"))
+    alone = np.ones(len(device), bool)
+    for number in np.unique(device):
+        rows = np.flatnonzero((device == number) & (dur > 0))
+        rows = rows[np.argsort(start[rows], kind="stable")]
+        # Whether all work before has ended at the start of each but the first.
+        ended = start[rows[1:]] >= np.maximum.accumulate(start[rows] + dur[rows])[:-1]
+        alone[rows] = np.append(True, ended)[: len(rows)] & np.append(ended, True)[: len(rows)]
+    return pa.array(alone)
 
 
 def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
@@ -380,12 +395,13 @@ _TABLE = declare_table(
     ("sized_call", "int32", "", "the same of calls with counts_bytes"),
     ("first_of_call", "bool", "", "first work of its launch call; NULL if the call is unknown"),
     ("first_on_stream", "bool", "", "first work of its launch call on its stream; NULL if the call is unknown"),
+    ("alone", "bool", "", "no other work runs on its GPU at the same time"),
 )
 
 DERIVED = (
     Derived(
         _TABLE,
-        version=11,
+        version=12,
         reads=READS,
         compute=gpu_work,
     ),

@@ -74,7 +74,7 @@ def write_derived(
     `written`: Parquet file by table and rank; `full`: those of the full block of a GPU-only block. Returns the same of
     the derived tables. Tables that do not read each other are derived in parallel.
     """
-    there = {table for table, _ in written}
+    there = {table for table, _ in (*written, *full)}
     left = {}
     for one in DERIVED:
         if there & one.reads.keys() and (full or not one.of_gpu_block):

@@ -80,6 +80,6 @@ SELECT
     pct(coalesce(exposed_ns, 0), w.end_ns - w.start_ns - coalesce(cold_ns, 0)) AS exposed_pct
 FROM lengths l
 JOIN gpu_windows_{window} w USING (window_id)
-LEFT JOIN (SELECT window_id, cold_ns FROM gpu_lengths_{window}) USING (window_id)
+LEFT JOIN gpu_cold_{window} USING (window_id)
 JOIN gpu_tracks USING (track)
 LEFT JOIN exposed e ON e.window_id = l.window_id AND e.kind IS NOT DISTINCT FROM l.kind

@@ -40,15 +40,13 @@
 -- @main run_id, undisturbed_step_ns, avg_step_ns, model_flops, precision, undisturbed_mfu_pct, mfu_pct,
 --     undisturbed_hfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, recomputed, steps
+-- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 -- @pass gpu
 -- @disturbed step time
 WITH gpus AS (
-    SELECT
-        run_group, run_id, rank, count(DISTINCT device) AS gpus, min(start_ns) AS first_ns,
-        max(start_ns + dur_ns) AS last_ns
-    FROM gpu_work
+    SELECT run_group, run_id, rank, count(device) AS gpus, min(first_ns) AS first_ns, max(last_ns) AS last_ns
+    FROM gpu_tracks
     GROUP BY ALL
 ),
 op_work AS MATERIALIZED (
@@ -56,7 +54,7 @@ op_work AS MATERIALIZED (
         CASE WHEN w.graph IS NOT NULL THEN w.correlation_id END AS replay, w.start_ns, w.dur_ns, p.is_product,
         coalesce(p.is_tf32, false) AS is_tf32
     FROM gpu_work w LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
-    WHERE w.kind = 'kernel'
+    WHERE w.kind = 'kernel' AND (w.flop_call IS NOT NULL OR p.is_product)
 ),
 launched AS (
     SELECT run_id, rank, call, bool_or(is_tf32) AS tf32 FROM op_work WHERE call IS NOT NULL GROUP BY run_id, rank, call
@@ -66,7 +64,7 @@ recomputed AS (
     FROM op_calls c
     ASOF JOIN recomputed_ops r
         ON r.run_id = c.run_id AND r.rank = c.rank AND r.tid = c.tid AND c.start_ns >= r.start_ns
-    WHERE c.start_ns < r.end_ns
+    WHERE c.start_ns < r.start_ns + r.dur_ns
 ),
 windows AS (
     SELECT run_id, rank, step, start_ns, end_ns FROM step_windows SEMI JOIN gpus USING (run_id, rank)

@@ -28,8 +28,8 @@ WITH copies AS (
     SELECT run_group, kind, 1 AS calls, bytes, dur_ns, dur_ns AS min_ns, dur_ns AS max_ns FROM memcpys
     UNION ALL
     SELECT run_group, regexp_extract(name, '^\[CUDA memcpy (\w+)\]', 1), calls, NULL, total_ns, min_ns, max_ns
-    FROM gpu_summary
-    WHERE starts_with(name, '[CUDA memcpy ') AND (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM gpu_work)
+    FROM gpu_summary ANTI JOIN gpu_work USING (run_id, rank)
+    WHERE starts_with(name, '[CUDA memcpy ')
 )
 SELECT
     run_group, kind, sum(calls)::BIGINT AS calls, sum(bytes)::BIGINT AS bytes, sum(dur_ns)::BIGINT AS total_ns,

@@ -30,7 +30,7 @@ WITH by_name AS (
         k.run_group, k.run_id, k.rank, k.name, coalesce(k.collective, l.collective) AS written,
         coalesce(k.group_name, b.group_name) AS group_name, coalesce(k.group_ranks, b.group_ranks) AS group_ranks,
         count(*) AS calls, sum(dur_ns) AS total_ns
-    FROM kernels k
+    FROM comm_kernels k
     LEFT JOIN batched_kernels b
         ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL
     LEFT JOIN launched_collectives l
@@ -38,8 +38,8 @@ WITH by_name AS (
     GROUP BY ALL
     UNION ALL
     SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns
-    FROM kernel_sums
-    WHERE (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels)
+    FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
+    WHERE NOT starts_with(name, '[')
 ),
 grouped AS (
     SELECT

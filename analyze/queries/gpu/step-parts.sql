@@ -27,22 +27,22 @@ innermost AS (
 points AS (
     SELECT
         t.track, f.place_ns AS at_ns, f.run_id, f.rank, f.device, f.start_ns, f.dur_ns, f.kind, f.name, f.op_name,
-        f.phase
+        f.phase, f.alone
     FROM forward_work f
     LEFT JOIN python_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
     WHERE '{group}' = 'module'
 ),
 placed AS (
-    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, NULL AS module
+    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, alone, NULL AS module
     FROM gpu_work
     WHERE '{group}' <> 'module'
     UNION ALL
-    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, inside.name
+    SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, alone, inside.name
     FROM points_in_intervals('points', 'innermost')
 ),
 work AS (
     SELECT
-        t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns,
+        t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone,
         -- Of work that began before the step, too, the last to begin counts.
         track_ns(
             CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END, w.start_ns
@@ -62,10 +62,17 @@ work AS (
 work_in_steps AS MATERIALIZED (
     SELECT * FROM intervals_clip('work', 'gpu_windows_step')
 ),
+overlapping AS (
+    SELECT * FROM work_in_steps WHERE NOT alone
+),
 exposed AS (
-    SELECT latest.window_id AS window_id, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
-    FROM intervals_latest('work_in_steps')
-    GROUP BY latest.window_id, latest.part
+    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
+    FROM (
+        SELECT window_id, part, start_ns, end_ns FROM work_in_steps WHERE alone
+        UNION ALL
+        SELECT latest.window_id, latest.part, start_ns, end_ns FROM intervals_latest('overlapping')
+    )
+    GROUP BY window_id, part
 ),
 all_work AS (
     SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns FROM work_in_steps GROUP BY window_id, part

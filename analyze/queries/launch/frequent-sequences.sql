@@ -31,7 +31,11 @@ WITH chosen_ranges AS (
     WHERE $operator <> '' AND contains(name, $operator) AND dur_ns IS NOT NULL
 ),
 linked AS NOT MATERIALIZED (
-    SELECT * FROM work_origins WHERE op_id > 0
+    SELECT
+        run_group, run_id, rank, device, kind, name, start_ns, dur_ns, correlation_id, op_tid, op_start_ns,
+        op_start_ns + op_dur_ns AS op_end_ns, outer_name, outer_start_ns
+    FROM gpu_work
+    WHERE op_id > 0
 ),
 -- A range that does not end after all previous ones is nested.
 outermost AS (
@@ -47,24 +51,34 @@ owned AS (
     SELECT p.* REPLACE (o.start_ns AS outer_start_ns), o.code
     FROM linked p
     ASOF JOIN outermost o
-        ON o.run_id = p.run_id AND o.rank = p.rank AND coalesce(o.tid, -1) = coalesce(p.from_tid, -1)
-        AND p.from_ns >= o.start_ns
-    WHERE p.from_ns < o.end_ns AND (o.start_ns < p.from_ns OR o.end_ns >= p.from_end_ns)
+        ON o.run_id = p.run_id AND o.rank = p.rank AND coalesce(o.tid, -1) = coalesce(p.op_tid, -1)
+        AND p.op_start_ns >= o.start_ns
+    WHERE p.op_start_ns < o.end_ns AND (o.start_ns < p.op_start_ns OR o.end_ns >= p.op_end_ns)
+),
+work_codes AS (
+    SELECT run_id, w.kind, w.name, code
+    FROM (
+        SELECT run_id, 'kernel' AS kind, name, coalesce(short_name, name) AS shown FROM kernel_names
+        UNION ALL
+        SELECT DISTINCT run_id, kind, name, name FROM gpu_work WHERE kind <> 'kernel'
+    ) w
+    JOIN name_codes c ON c.name = shown
+),
+coded AS (
+    SELECT o.*, c.code
+    FROM owned o LEFT JOIN work_codes c ON c.run_id = o.run_id AND c.kind = o.kind AND c.name = o.name
 ),
 -- A series is the work of one call on one device.
-coded AS (
-    SELECT
-        o.run_group, o.operator, c.code, o.correlation_id, o.start_ns, o.dur_ns, {
-            'run_id': o.run_id, 'rank': o.rank, 'tid': o.from_tid, 'start_ns': o.outer_start_ns, 'operator': o.operator,
-            'device': o.device
-        } AS call
-    FROM owned o LEFT JOIN name_codes c ON c.name = o.short_name
-),
 in_order AS (
     SELECT
-        *, lead(start_ns) OVER () AS next_ns, lag(call) OVER () IS NOT DISTINCT FROM call AS follows,
+        run_group, operator, code, start_ns, dur_ns, lead(start_ns) OVER () AS next_ns,
+        lag(call) OVER () IS NOT DISTINCT FROM call AS follows,
         lead(call) OVER () IS NOT DISTINCT FROM call AS is_followed
-    FROM (SELECT * FROM coded ORDER BY call, start_ns, correlation_id)
+    FROM (
+        SELECT *, (run_id, rank, op_tid, outer_start_ns, operator, device) AS call
+        FROM coded
+        ORDER BY run_id, rank, op_tid, outer_start_ns, operator, device, start_ns, correlation_id
+    )
 ),
 -- Drop calls with a single launch.
 numbered AS (

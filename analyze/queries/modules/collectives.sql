@@ -15,23 +15,24 @@ SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication'
 -- @column collective text         Name of the range.
 CREATE VIEW launched_collectives AS
 WITH _bare AS (
-    SELECT DISTINCT k.run_id, k.rank, k.correlation_id
-    FROM kernels k
-    JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
-    WHERE n.family = 'communication' AND k.collective IS NULL
+    SELECT DISTINCT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
+    FROM comm_kernels
+    JOIN communication_names USING (run_id, name)
+    LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
+    WHERE comm_kernels.collective IS NULL
 ),
 _ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
-    FROM launching_ranges
+    FROM launching_ranges SEMI JOIN _bare USING (run_id, rank)
     WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
         AND origin IN ('record_function', 'nvtx')
     UNION ALL
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns
-    FROM launching_ops
+    FROM launching_ops SEMI JOIN _bare USING (run_id, rank)
     WHERE starts_with(name, 'nccl:') AND plain_collective(lower(name)) IS NOT NULL
 )
 SELECT b.run_id, b.rank, b.correlation_id, r.name AS collective
-FROM launching_calls('_bare') b
+FROM _bare b
 ASOF JOIN _ranges r ON r.run_id = b.run_id AND r.rank = b.rank AND r.tid = b.tid AND b.start_ns >= r.start_ns
 WHERE b.start_ns < r.end_ns;
 
@@ -48,7 +49,7 @@ WHERE b.start_ns < r.end_ns;
 -- @column bytes B                 The larger of sent and received bytes; NULL if not known for one of them.
 CREATE VIEW batched_kernels AS
 WITH _with_metadata AS (
-    SELECT run_id, rank, op_id FROM kernels WHERE collective IS NOT NULL AND op_id > 0
+    SELECT run_id, rank, op_id FROM comm_kernels WHERE collective IS NOT NULL AND op_id > 0
     UNION ALL
     SELECT run_id, rank, op_id FROM full_kernels WHERE collective IS NOT NULL AND op_id > 0
 ),
@@ -77,13 +78,15 @@ _batches AS (
     GROUP BY a.run_id, a.rank, a.tid, r.batch_ns
 ),
 _kernels AS (
-    SELECT k.run_id, k.rank, k.correlation_id
-    FROM kernels k JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    SELECT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
+    FROM comm_kernels k
+    JOIN communication_names n USING (run_id, name)
+    LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
     WHERE n.collective = 'send_recv' AND k.collective IS NULL
 ),
 _launched AS (
     SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
-    FROM (FROM launching_calls('_kernels') JOIN _kernels USING (run_id, rank, correlation_id)) l
+    FROM _kernels l
     ASOF JOIN _ranges r ON r.run_id = l.run_id AND r.rank = l.rank AND r.tid = l.tid AND l.start_ns >= r.batch_ns
     WHERE l.start_ns < r.end_ns
     QUALIFY count(*) OVER (PARTITION BY l.run_id, l.rank, l.tid, r.batch_ns) = 1
@@ -183,7 +186,7 @@ WITH _said AS (
         CASE WHEN sent = 0 THEN 'recv' WHEN received = 0 THEN 'send' ELSE k.collective END AS written,
         coalesce(k.peer, b.peer) AS peer, sent, received,
         coalesce(nullif(greatest(k.in_elems, k.out_elems), 0) * dtype_bytes(k.dtype), b.bytes) AS bytes
-    FROM kernels k
+    FROM comm_kernels k
     JOIN communication_names n ON n.run_id = k.run_id AND n.name = k.name
     LEFT JOIN batched_kernels b
         ON b.run_id = k.run_id AND b.rank = k.rank AND b.correlation_id = k.correlation_id AND k.collective IS NULL

@@ -83,7 +83,7 @@ WITH _used AS (
         run_id, rank, group_name, group_ranks, max(group_size) AS group_size, any_value(group_desc) AS group_desc,
         list(DISTINCT plain_collective(lower(collective))) AS kinds
     FROM (
-        SELECT run_id, rank, group_name, group_ranks, group_size, group_desc, collective FROM kernels
+        SELECT run_id, rank, group_name, group_ranks, group_size, group_desc, collective FROM comm_kernels
         UNION ALL
         -- Kernels of batches have no metadata.
         SELECT run_id, rank, group_name, group_ranks, NULL, NULL, collective

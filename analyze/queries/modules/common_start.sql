@@ -1,15 +1,6 @@
 -- What waiting is an artifact of the recording: ranks that began to record later than others, and cold first calls.
 -- @use collective_kinds
 
--- @table gpu_work_spans  a row is a GPU of a process.
--- @columns run_id, rank, device, run_group
--- @column first_ns ns             First start of its work.
--- @column last_ns ns              Last end of its work.
-CREATE TABLE gpu_work_spans AS
-SELECT run_id, rank, device, run_group, min(start_ns) AS first_ns, max(start_ns + dur_ns) AS last_ns
-FROM gpu_segments
-GROUP BY run_id, rank, device, run_group;
-
 -- @table rank_starts  a row is a rank with GPU work: when it, and all ranks, began to record.
 -- @columns run_id, rank
 -- @column steps count             Recorded steps.
@@ -19,7 +10,7 @@ GROUP BY run_id, rank, device, run_group;
 -- were not recorded together.
 CREATE TABLE rank_starts AS
 WITH _work AS (
-    SELECT run_id, rank, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM gpu_work_spans GROUP BY ALL
+    SELECT run_id, rank, min(first_ns) AS first_ns, max(last_ns) AS last_ns FROM gpu_spans GROUP BY ALL
 ),
 _steps AS (
     SELECT run_id, rank, count(*) AS steps, min(start_ns) AS step_ns FROM recorded_steps GROUP BY ALL
@@ -57,7 +48,7 @@ WITH _kernels AS (
         k.run_id, k.rank, k.device, k.start_ns, k.dur_ns,
         {'name': k.group_name, 'ranks': k.group_ranks, 'size': k.group_size} AS of,
         kernel_collective(k.collective, n.collective) AS collective
-    FROM kernels k JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
+    FROM comm_kernels k JOIN kernel_names n ON n.run_id = k.run_id AND n.name = k.name
     WHERE n.family = 'communication' AND k.dur_ns IS NOT NULL
 ),
 _numbered AS (

@@ -1,5 +1,5 @@
 -- Fully sharded data parallelism (FSDP): the collectives of each module, and when a module needs its parameters.
--- @use collectives, exposed_comm, gpu_timeline, intervals, launches
+-- @use collectives, exposed_comm, gpu_timeline, intervals
 
 -- @table fsdp_ranges  a row is a range that torch's FSDP opens around its work on the CPU.
 -- FSDP2 (`fully_shard`) names the module. FSDP1 (`FullyShardedDataParallel`) does not, and has a prefetch range for
@@ -72,12 +72,14 @@ WITH _known AS (
 ),
 _kernels AS (
     SELECT
-        c.* EXCLUDE (ranks, last_start_ns, first_end_ns, buffered, excluded_ns, last), l.tid, l.start_ns AS launch_ns,
+        c.* EXCLUDE (ranks, last_start_ns, first_end_ns, buffered, excluded_ns, last), l.tid, l.launch_ns,
         CASE WHEN c.collective = 'all_gather' THEN 'gather' ELSE 'reduce' END AS what
     FROM matched_collectives('collective_kernels') c
     JOIN _known USING (run_id, rank)
-    JOIN launch_calls('collective_kernels') l USING (run_id, rank, correlation_id)
-    WHERE c.collective IN ('all_gather', 'reduce_scatter', 'all_reduce')
+    JOIN (
+        SELECT DISTINCT run_id, rank, correlation_id, call_tid AS tid, call_start_ns AS launch_ns FROM comm_kernels
+    ) l USING (run_id, rank, correlation_id)
+    WHERE c.collective IN ('all_gather', 'reduce_scatter', 'all_reduce') AND l.launch_ns IS NOT NULL
 ),
 _inside AS (
     SELECT k.* EXCLUDE (what), r.fsdp, r.module, r.pass, r.start_ns AS range_ns

@@ -13,7 +13,7 @@ CREATE TABLE gpu_tracks AS
 SELECT
     row_number() OVER (ORDER BY run_id, rank, device)::INTEGER AS track, run_id, rank, device, run_group, first_ns,
     last_ns, common_start_ns
-FROM gpu_work_spans LEFT JOIN (SELECT run_id, rank, common_start_ns FROM rank_starts) USING (run_id, rank);
+FROM gpu_spans LEFT JOIN (SELECT run_id, rank, common_start_ns FROM rank_starts) USING (run_id, rank);
 
 -- @view gpu_timeline  a row is a segment of `gpu_segments` with its track, from when all ranks had begun to record.
 -- @columns track, start_ns, end_ns

@@ -48,16 +48,6 @@ SELECT DISTINCT
 FROM gpu_work SEMI JOIN query_table(t) USING (run_id, rank, correlation_id)
 WHERE call_start_ns IS NOT NULL;
 
--- @macro launching_calls(t)  launch_calls; of a GPU-only block those of the twins, to look up in launching_ops and
---   launching_ranges.
--- @columns run_id, rank, correlation_id, tid, start_ns
-CREATE MACRO launching_calls(t) AS TABLE
-SELECT DISTINCT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
-FROM gpu_work
-SEMI JOIN query_table(t) USING (run_id, rank, correlation_id)
-LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
-WHERE coalesce(call_start_ns, twin_ns) IS NOT NULL;
-
 -- @view blocking_calls  a row is a call that returns only when a device, stream or event is done, or a synchronous
 --   copy.
 -- @columns run_id, rank, run_group
@@ -92,16 +82,16 @@ LEFT JOIN kernel_names n ON w.kind = 'kernel' AND n.run_id = w.run_id AND n.name
 LEFT JOIN twin_launches t ON t.run_id = w.run_id AND t.rank = w.rank AND t.correlation_id = w.correlation_id;
 
 -- @table name_codes  a row is a name of GPU work, an operator or a range: a number is faster to sort and compare.
--- @column name text               Name, or short name of a kernel.
+-- @column name text               Name; short name of a kernel.
 -- @column code index              Its number.
 CREATE TABLE name_codes AS
 SELECT name, row_number() OVER (ORDER BY name)::INTEGER AS code
 FROM (
-    SELECT name FROM gpu_work
+    SELECT coalesce(short_name, name) AS name FROM kernel_names
+    UNION
+    SELECT name FROM gpu_work WHERE kind <> 'kernel'
     UNION
     SELECT outer_name FROM gpu_work
-    UNION
-    SELECT short_name FROM kernel_names WHERE short_name IS NOT NULL
     UNION
     SELECT name FROM op_sums WHERE kind IN ('op', 'range')
     UNION

@@ -4,24 +4,8 @@
 -- @columns run_id
 -- @column zero_ns ns              Time of its first event on any rank: time 0 of a trace that `analyze trace` writes.
 CREATE TABLE run_zeros AS
-WITH _first AS (
-    SELECT run_id, min(start_ns) AS start_ns FROM kernels GROUP BY run_id
-    UNION ALL
-    SELECT run_id, min(start_ns) FROM memcpys GROUP BY run_id
-    UNION ALL
-    SELECT run_id, min(start_ns) FROM memsets GROUP BY run_id
-    UNION ALL
-    SELECT run_id, min(start_ns) FROM cuda_calls GROUP BY run_id
-    UNION ALL
-    SELECT run_id, min(start_ns) FROM cpu_ops GROUP BY run_id
-    UNION ALL
-    SELECT run_id, min(start_ns) FROM ranges GROUP BY run_id
-    UNION ALL
-    -- Other memory events are allocations by the driver, some at time 0.
-    SELECT run_id, min(start_ns) FROM memory_events WHERE allocated_bytes IS NOT NULL GROUP BY run_id
-),
-_recorded AS (
-    SELECT run_id, min(start_ns) AS zero_ns FROM _first GROUP BY run_id
+WITH _recorded AS (
+    SELECT run_id, min(start_ns) AS zero_ns FROM first_events GROUP BY run_id
 )
 FROM _recorded
 UNION ALL

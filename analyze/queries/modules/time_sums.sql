@@ -15,8 +15,8 @@ FROM kernels
 GROUP BY run_group, run_id, rank, name
 UNION ALL
 SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
-FROM gpu_summary
-WHERE NOT starts_with(name, '[') AND (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM kernels);
+FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
+WHERE NOT starts_with(name, '[');
 
 -- @view kernels_by_name  a row is a kernel name on a rank.
 -- @columns run_group
@@ -80,8 +80,7 @@ FROM (
     SELECT run_group, kind = 'kernel' AS is_kernel, dur_ns AS total_ns FROM gpu_work
     UNION ALL
     SELECT run_group, NOT starts_with(name, '['), total_ns
-    FROM gpu_summary
-    WHERE (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM gpu_work)
+    FROM gpu_summary ANTI JOIN gpu_work USING (run_id, rank)
 )
 GROUP BY run_group;
 
@@ -101,5 +100,4 @@ WHERE api <> 'sync'
 GROUP BY run_group, run_id, rank, name
 UNION ALL
 SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
-FROM api_summary
-WHERE (run_id, rank) NOT IN (SELECT DISTINCT (run_id, rank) FROM cuda_calls);
+FROM api_summary ANTI JOIN cuda_calls USING (run_id, rank);

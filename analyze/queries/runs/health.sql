@@ -51,11 +51,7 @@ work AS MATERIALIZED (
     GROUP BY run_id, rank
 ),
 ops AS MATERIALIZED (
-    SELECT
-        run_id, rank, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes,
-        count(*) FILTER (dur_ns IS NULL) AS unclosed
-    FROM cpu_ops
-    GROUP BY run_id, rank
+    SELECT run_id, rank, count(*) AS n, bool_or(input_dims IS NOT NULL) AS shapes FROM cpu_ops GROUP BY run_id, rank
 ),
 launches AS (
     SELECT w.run_id, w.rank, count(*) FILTER (w.first_of_call) AS n
@@ -105,7 +101,9 @@ unclosed AS (
     FROM (
         SELECT run_id, rank, count(*) FILTER (dur_ns IS NULL) AS n FROM ranges GROUP BY run_id, rank
         UNION ALL
-        SELECT run_id, rank, unclosed FROM ops
+        SELECT run_id, rank, 0 FROM ops
+        UNION ALL
+        SELECT run_id, rank, count(*) FROM cpu_ops WHERE dur_ns IS NULL GROUP BY run_id, rank
     )
     GROUP BY run_id, rank
 ),

@@ -37,9 +37,7 @@
 --                                 another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
--- @use arithmetic, hangs, memory, ncu, steps, time_sums
--- @answer gpu_spans breakdown
--- @answer gpu_steps breakdown window=step
+-- @use arithmetic, block_limits, gpu_timeline, hangs, memory, ncu, steps, time_sums
 -- @answer flops_used mfu
 -- @answer peaks_of_memory memory-peak
 -- @answer inference serving
@@ -58,10 +56,15 @@ WITH passes AS (
     FROM runs
 ),
 few_twins AS (
-    SELECT run_id FROM twins GROUP BY run_id HAVING 100 * count(full_start_ns) < 99 * count(*)
+    SELECT run_id
+    FROM twins
+    GROUP BY run_id
+    HAVING 100 * count(full_start_ns) < (SELECT twins_pct FROM block_limits) * count(*)
 ),
 spans AS (
-    SELECT run_id, count(*) AS gpus, avg(span_ns) AS span_ns FROM gpu_spans GROUP BY run_id
+    SELECT run_id, count(*) AS gpus, avg(w.end_ns - w.start_ns - coalesce(cold_ns, 0)) AS span_ns
+    FROM gpu_windows_span w JOIN gpu_tracks USING (track) LEFT JOIN gpu_cold_span USING (window_id)
+    GROUP BY run_id
 ),
 -- Counters are recorded kernel by kernel, with the program stopped in between: no times are theirs.
 timing AS (
@@ -73,14 +76,49 @@ timing AS (
         ORDER BY gpus IS NULL, profiler IS DISTINCT FROM 'gpu' OR run_id IN (FROM few_twins), full_first, run_id
     ) = 1
 ),
+undisturbed AS (
+    SELECT
+        run_id, CASE WHEN bool_and(undisturbed_ns IS NOT NULL)
+            THEN pct(sum(undisturbed_idle_ns), sum(undisturbed_ns)) END AS undisturbed_idle_pct
+    FROM gpu_windows_step JOIN gpu_tracks USING (track) LEFT JOIN gpu_undisturbed_step USING (window_id)
+    GROUP BY run_id
+),
+-- The steps of a GPU follow each other: one window for all. In a run without steps, the whole recording.
+windows AS MATERIALIZED (
+    SELECT track, min(start_ns) AS start_ns, max(end_ns) AS end_ns FROM gpu_windows_step GROUP BY track
+    UNION ALL
+    SELECT track, w.start_ns, w.end_ns
+    FROM gpu_windows_span w JOIN gpu_tracks USING (track) ANTI JOIN step_windows USING (run_id)
+),
+segments AS (
+    SELECT
+        s.* REPLACE (greatest(s.start_ns, w.start_ns) AS start_ns, least(s.end_ns, w.end_ns) AS end_ns),
+        track AS window_id
+    FROM gpu_timeline s JOIN windows w USING (track)
+    WHERE s.end_ns > w.start_ns AND s.start_ns < w.end_ns
+),
+cold AS (
+    SELECT track AS window_id, sum(least(c.end_ns, w.end_ns) - greatest(c.start_ns, w.start_ns))::BIGINT AS cold_ns
+    FROM cold_waits c JOIN windows w USING (track)
+    WHERE c.end_ns > w.start_ns AND c.start_ns < w.end_ns
+    GROUP BY track
+),
+gpu_times AS (
+    SELECT
+        run_id, w.end_ns - w.start_ns - coalesce(cold_ns, 0) AS length_ns, coalesce(busy_ns, 0) AS busy_ns,
+        coalesce(kernel_ns, 0) AS kernel_ns, coalesce(compute_ns, 0) AS compute_ns
+    FROM windows w
+    JOIN gpu_tracks USING (track)
+    LEFT JOIN gpu_lengths_without('segments', 'cold') l ON l.window_id = w.track
+),
 shares AS (
     SELECT
-        run_id, pct(sum(compute_ns), sum(span_ns)) AS compute_pct,
-        pct(sum(exposed_comm_ns), sum(span_ns)) AS exposed_comm_pct,
-        pct(sum(exposed_memcpy_ns), sum(span_ns)) AS exposed_memcpy_pct, pct(sum(idle_ns), sum(span_ns)) AS idle_pct,
-        CASE WHEN bool_and(undisturbed_ns IS NOT NULL)
-            THEN pct(sum(undisturbed_idle_ns), sum(undisturbed_ns)) END AS undisturbed_idle_pct
-    FROM (FROM gpu_steps UNION ALL FROM gpu_spans ANTI JOIN gpu_steps USING (run_id))
+        run_id, pct(sum(compute_ns), sum(length_ns)) AS compute_pct,
+        pct(sum(kernel_ns - compute_ns), sum(length_ns)) AS exposed_comm_pct,
+        pct(sum(busy_ns - kernel_ns), sum(length_ns)) AS exposed_memcpy_pct,
+        pct(sum(length_ns - busy_ns), sum(length_ns)) AS idle_pct, any_value(undisturbed_idle_pct)
+            AS undisturbed_idle_pct
+    FROM gpu_times LEFT JOIN undisturbed USING (run_id)
     GROUP BY run_id
 ),
 rank_steps AS (
@@ -100,12 +138,15 @@ run_steps AS (
     FROM rank_steps
     GROUP BY run_id
 ),
+without_gpus AS (
+    SELECT run_id FROM timing ANTI JOIN spans USING (run_id)
+),
 cpu_spans AS (
-    SELECT run_id, max(end_ns) - min(start_ns) AS cpu_ns
+    SELECT run_id, max(start_ns + dur_ns) - min(start_ns) AS cpu_ns
     FROM (
-        SELECT run_id, start_ns, start_ns + dur_ns AS end_ns FROM cpu_ops
+        SELECT run_id, start_ns, dur_ns FROM cpu_ops SEMI JOIN without_gpus USING (run_id)
         UNION ALL
-        SELECT run_id, start_ns, start_ns + dur_ns FROM ranges
+        SELECT run_id, start_ns, dur_ns FROM ranges SEMI JOIN without_gpus USING (run_id)
     )
     GROUP BY run_id
 ),
