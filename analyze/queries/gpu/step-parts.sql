@@ -59,34 +59,38 @@ work AS (
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
     WHERE w.dur_ns > 0
 ),
-work_in_steps AS MATERIALIZED (
+work_in_steps AS (
     SELECT * FROM intervals_clip('work', 'gpu_windows_step')
 ),
 overlapping AS (
     SELECT * FROM work_in_steps WHERE NOT alone
 ),
-exposed AS (
-    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS exposed_ns
-    FROM (
-        SELECT window_id, part, start_ns, end_ns FROM work_in_steps WHERE alone
-        UNION ALL
-        SELECT latest.window_id, latest.part, start_ns, end_ns FROM intervals_latest('overlapping')
-    )
+latest AS (
+    SELECT latest.window_id AS window_id, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS latest_ns
+    FROM intervals_latest('overlapping')
+    GROUP BY latest.window_id, latest.part
+),
+sums AS (
+    SELECT
+        window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (alone), 0)::BIGINT AS alone_ns
+    FROM work_in_steps
     GROUP BY window_id, part
 ),
 all_work AS (
-    SELECT window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns FROM work_in_steps GROUP BY window_id, part
+    SELECT window_id, part, work_ns, alone_ns + coalesce(latest_ns, 0) AS exposed_ns
+    FROM sums LEFT JOIN latest USING (window_id, part)
 ),
 windows AS (
     SELECT w.window_id, t.run_group, w.end_ns - w.start_ns AS step_ns
     FROM gpu_windows_step w JOIN gpu_tracks t USING (track)
 ),
 parts AS (
-    SELECT run_group, part, coalesce(exposed_ns, 0) AS exposed_ns, work_ns - coalesce(exposed_ns, 0) AS hidden_ns
-    FROM all_work LEFT JOIN exposed USING (window_id, part) JOIN windows USING (window_id)
+    SELECT run_group, part, exposed_ns, work_ns - exposed_ns AS hidden_ns
+    FROM all_work JOIN windows USING (window_id)
     UNION ALL
     SELECT run_group, '(idle)', step_ns - coalesce(busy_ns, 0), 0
-    FROM windows LEFT JOIN (SELECT window_id, sum(exposed_ns) AS busy_ns FROM exposed GROUP BY ALL) USING (window_id)
+    FROM windows LEFT JOIN (SELECT window_id, sum(exposed_ns) AS busy_ns FROM all_work GROUP BY ALL) USING (window_id)
 ),
 steps AS (
     SELECT run_group, count(*) AS steps, sum(step_ns) AS all_ns FROM windows GROUP BY run_group
