@@ -37,8 +37,7 @@ WITH owned AS MATERIALIZED (
     SELECT
         g.track AS gpu, w.run_id, w.rank, w.sized_call AS call,
         CASE WHEN w.graph IS NOT NULL THEN w.correlation_id END AS replay, coalesce(p.is_tf32, false) AS is_tf32,
-        w.start_ns,
-        w.start_ns + w.dur_ns AS end_ns
+        w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone
     FROM gpu_work w
     JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
     LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
@@ -106,15 +105,22 @@ rows AS (
 ),
 -- A track is a row and a GPU: the row's number in the upper 32 bits.
 tracks AS (
-    SELECT (r.row_id::BIGINT << 32) + w.gpu AS track, w.start_ns, w.end_ns
+    SELECT (r.row_id::BIGINT << 32) + w.gpu AS track, w.start_ns, w.end_ns, w.alone
     FROM owned w
     JOIN launched l ON l.run_id = w.run_id AND l.rank = w.rank AND l.call = w.call
     JOIN rows r
         ON r.run_id = l.run_id AND r.rank = l.rank AND r.signature = l.signature AND r.is_tf32 = l.is_tf32
 ),
+overlapping AS (
+    SELECT * FROM tracks WHERE NOT alone
+),
 busy AS (
-    SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns)::BIGINT AS busy_ns
-    FROM intervals_coverage('tracks')
+    SELECT (track >> 32)::INTEGER AS row_id, sum(ns)::BIGINT AS busy_ns
+    FROM (
+        SELECT track, greatest(end_ns - start_ns, 0) AS ns FROM tracks WHERE alone
+        UNION ALL
+        SELECT track, covered_ns FROM intervals_coverage('overlapping')
+    )
     GROUP BY ALL
 ),
 sums AS (
