@@ -64,7 +64,8 @@ WITH _ops AS (
         shape(input_dims, CASE WHEN name = 'aten::addmm' THEN 2 ELSE 1 END) AS w
     FROM cpu_ops
     WHERE name IN ('aten::linear', 'aten::mm', 'aten::addmm', 'aten::bmm', 'aten::_scaled_mm', 'aten::_scaled_mm_v2',
-        'aten::_grouped_mm', 'aten::_scaled_grouped_mm', 'aten::_scaled_grouped_mm_v2') AND (run_id, rank) IN (SELECT (run_id, rank) FROM expert_dispatches)
+        'aten::_grouped_mm', 'aten::_scaled_grouped_mm', 'aten::_scaled_grouped_mm_v2')
+        AND (run_id, rank) IN (SELECT (run_id, rank) FROM expert_dispatches)
 ),
 _within AS (
     SELECT
