@@ -67,6 +67,7 @@ _EVENTS = (
         ("occupancy_pct", "double", "%", "estimated achieved occupancy"),
         ("graph_id", "int64", "", "CUDA graph the kernel ran in; NULL or 0 outside graphs"),
         ("graph_node_id", "int64", "", "its node; the lower 32 bits number nodes in the order of creation"),
+        ("annotation", "string", "", "what the program calls the node (torch's mark_kernels)"),
         *COLLECTIVE,
     ),
     declare_table(
@@ -97,6 +98,7 @@ _EVENTS = (
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
         ("graph_node_id", "int64", "", "its node, as in kernels"),
+        ("annotation", "string", "", "what the program calls the node, as in kernels"),
     ),
     declare_table(
         "memsets",
@@ -108,6 +110,7 @@ _EVENTS = (
         *LINK,
         ("graph_id", "int64", "", "CUDA graph it ran in"),
         ("graph_node_id", "int64", "", "its node, as in kernels"),
+        ("annotation", "string", "", "what the program calls the node, as in kernels"),
     ),
     declare_table(
         "cuda_calls",

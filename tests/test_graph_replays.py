@@ -140,6 +140,32 @@ def test_node_ids_of_a_recording_are_in_the_order_of_its_capture() -> None:
     assert all(nodes[e["args"]["graph node id"] % 2**32] == ["kernel", e["name"]] for e in work)
 
 
+def test_annotations_are_modules_without_a_capture(tmp_path: Path) -> None:
+    """What export_chrome_trace(cuda_graph_annotations=..., graph_lanes="all") of torch 2.15 writes: mark_kernels("x"),
+    mark_stream(stream 42, {"name": "y", ...}), and a node without either. Kernels ran on streams 7, 8 and 9.
+    """
+
+    def modules(folder: str, graphs: Sequence[Sequence[Node]]) -> dict[str, int]:
+        of_stream = {"name": "y", "dtype": "bf16", "autograd_phase": "backward", "original_stream": 8}
+        work = [
+            kernel("a", 200_000, 3), kernel("b", 200_001, 5, stream=42), kernel("c", 200_002, 7, original_stream=9)
+        ]  # fmt: skip
+        for node, (one, said) in enumerate(zip(work, ({"name": "x"}, of_stream, {}), strict=True)):
+            one["args"] |= {"graph id": 9, "graph node id": (9 << 32) + node, **said}
+        path = write_pair(tmp_path / folder, graphs, replay(199_000, 5, None, *work))
+        if not graphs:
+            (path.parent / "rank-0.graphs.json.gz").unlink()
+        exported = tmp_path / f"{folder}.json"
+        analyze.open(path).trace(exported)
+        for read in (path, exported):
+            rows = sql(read, "SELECT stream, annotation FROM kernels ORDER BY start_ns")
+            assert [(r["stream"], r["annotation"]) for r in rows] == [(7, "x"), (8, "y"), (9, None)]
+        return {r["module"]: r["total_ns"] for r in ask(path, "kernel-share", params={"group": "module"})}
+
+    assert modules("alone", []) == {"x": 3_000, "y": 5_000, "(no module)": 7_000}
+    assert modules("captured", [[A, B, ("kernel", "c")]]) == {"M_a": 3_000, "M_b": 5_000, "M_c": 7_000}
+
+
 def test_node_ids_tell_graphs_with_equal_kernels_apart(tmp_path: Path) -> None:
     ids = [{"graph node id": (9 << 32) + node} for node in (0, 1)]
     events = replay(199_000, 5, None, kernel("b", 200_000, 5, **ids[0]), kernel("a", 200_010, 3, **ids[1]))

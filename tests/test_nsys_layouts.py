@@ -109,9 +109,9 @@ def test_the_layout_of_2021(tmp_path: Path) -> None:
             "rank": 0, "pid": 40, "device": 0, "stream": 7, "name": "void scale<float>(T1 *)", "start_ns": 2000,
             "dur_ns": 500, "correlation_id": 101, "op_id": None, "grid_x": 8, "grid_y": 2, "grid_z": 1, "block_x": 128,
             "block_y": 1, "block_z": 1, "registers": 32, "shared_mem_bytes": 1536, "blocks_per_sm": None,
-            "occupancy_pct": None, "graph_id": None, "graph_node_id": None, "collective": None, "in_elems": None,
-            "out_elems": None, "dtype": None, "group_size": None, "group_name": None, "group_ranks": None,
-            "group_desc": None, "seq": None, "peer": None, "in_splits": None, "out_splits": None,
+            "occupancy_pct": None, "graph_id": None, "graph_node_id": None, "annotation": None, "collective": None,
+            "in_elems": None, "out_elems": None, "dtype": None, "group_size": None, "group_name": None,
+            "group_ranks": None, "group_desc": None, "seq": None, "peer": None, "in_splits": None, "out_splits": None,
         }
     ]  # fmt: skip
     # CUPTI's numbers: copyKind 1 HtoD, 2 DtoH; nsys's for memory: 0 pageable, 1 pinned, 2 device.

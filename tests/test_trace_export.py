@@ -19,9 +19,9 @@ from analyze.errors import InputError
 
 TABLES = {
     "kernels": "name, start_ns, dur_ns, device, stream, correlation_id, op_id, grid_x, grid_y, grid_z, block_x,"
-    " block_y, block_z, registers, shared_mem_bytes, blocks_per_sm, occupancy_pct, graph_id, graph_node_id, collective,"
-    " in_elems, out_elems, dtype, group_size, group_name, group_ranks, group_desc, seq, peer, in_splits,"
-    " out_splits",
+    " block_y, block_z, registers, shared_mem_bytes, blocks_per_sm, occupancy_pct, graph_id, graph_node_id,"
+    " annotation, collective, in_elems, out_elems, dtype, group_size, group_name, group_ranks, group_desc, seq, peer,"
+    " in_splits, out_splits",
     "memcpys": "kind, src_memory, dst_memory, src_device, dst_device, bytes, start_ns, dur_ns, device, stream,"
     " correlation_id, op_id",
     "memsets": "dst_memory, bytes, start_ns, dur_ns, device, stream, correlation_id, op_id",

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
 
-_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id", "graph_node_id")
+_WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id", "graph_node_id", "annotation")
 _OPERATOR = tuple(dict.fromkeys((*launching_events.COLUMNS, *forward_operators.READS)))
 READS = {
     "kernels": (*_WORK, "name"),
@@ -88,6 +88,7 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     for kind, table in KINDS.items():
         for first in range(0, tables[table].num_rows, ROWS):
             rows = tables[table].slice(first, ROWS)
+            [annotation], annotations = text_codes([rows.column("annotation")])
             own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, of_ops, called))
             tid, start = calls.tid[call], calls.start[call]
             capture = Replayed(*(column[first : first + ROWS] for column in captured[kind]))
@@ -115,6 +116,7 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
                     "graph": nullable(capture.graph, pa.int32()),
                     "capture_tid": nullable(capture.tid),
                     "capture_start_ns": nullable(capture.start),
+                    "annotation": texts(annotation, annotations),
                     **of_op,
                     **phases.columns(tid, start, capture.tid, capture.start),
                     "flop_call": nullable(flop_call_at(from_tid, from_ns), pa.int32()),
@@ -355,6 +357,7 @@ _TABLE = declare_table(
         "of a replay: thread of the launch call in the capture, to which the columns on operators and phases refer",
     ),
     ("capture_start_ns", "int64", "ns", "start of that call"),
+    ("annotation", "string", "", "what the program calls the node of the graph, as in kernels"),
     (
         "op_name",
         "string",

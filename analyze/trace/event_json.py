@@ -143,17 +143,17 @@ def _kernels(scope: Scope) -> Iterator[str]:
     sql = (
         f"SELECT name, {scope.tracks.columns('kernels')}, start_ns, dur_ns, device, stream,"
         " correlation_id, op_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, registers, shared_mem_bytes,"
-        " blocks_per_sm, occupancy_pct, graph_id, graph_node_id, collective, in_elems, out_elems, dtype, group_size,"
-        " group_name, group_ranks, seq, group_desc, in_splits, out_splits, peer"
+        " blocks_per_sm, occupancy_pct, graph_id, graph_node_id, annotation, collective, in_elems, out_elems, dtype,"
+        " group_size, group_name, group_ranks, seq, group_desc, in_splits, out_splits, peer"
         f" FROM kernels WHERE {scope.overlapping()} ORDER BY rank, start_ns"
     )
     for row in scope.rows(sql):
         name, pid, tid, start, dur, device, stream, correlation, op = row[:9]
-        registers, shared, per_sm, occupancy, graph, node, *collective = row[15:]
+        registers, shared, per_sm, occupancy, graph, node, annotation, *collective = row[15:]
         args = _args(
             External_id=op, device=device, stream=stream, correlation=correlation, registers_per_thread=registers,
             shared_memory=shared, blocks_per_SM=per_sm, grid=_dims(row[9:12]), block=_dims(row[12:15]), graph_id=graph,
-            graph_node_id=node,
+            graph_node_id=node, name=_maybe(annotation),
         )  # fmt: skip
         if occupancy is not None:
             args = f'{args[:-1]},"est. achieved occupancy %":{occupancy}}}'
@@ -184,19 +184,19 @@ def _copies(scope: Scope) -> Iterator[str]:
     sql = (
         "SELECT 'gpu_memcpy', kind, src_memory, dst_memory,"
         f" {scope.tracks.columns('memcpys')}, start_ns, dur_ns,"
-        " device, stream, correlation_id, op_id, bytes, graph_id, graph_node_id, src_device, dst_device"
+        " device, stream, correlation_id, op_id, bytes, graph_id, graph_node_id, annotation, src_device, dst_device"
         f" FROM memcpys WHERE {scope.overlapping()}"
         " UNION ALL SELECT 'gpu_memset', NULL, NULL, dst_memory,"
         f" {scope.tracks.columns('memsets')}, start_ns, dur_ns,"
-        " device, stream, correlation_id, op_id, bytes, graph_id, graph_node_id, NULL, NULL"
+        " device, stream, correlation_id, op_id, bytes, graph_id, graph_node_id, annotation, NULL, NULL"
         f" FROM memsets WHERE {scope.overlapping()}"
     )
     for cat, kind, src, dst, *row in scope.rows(sql):
         name = memcpy_name(kind, src, dst) if cat == "gpu_memcpy" else memset_name(dst)
-        pid, tid, start, dur, device, stream, correlation, op, size, graph, node, source, target = row
+        pid, tid, start, dur, device, stream, correlation, op, size, graph, node, said, source, target = row
         args = _args(
             External_id=op, device=device, stream=stream, correlation=correlation, bytes=size, graph_id=graph,
-            graph_node_id=node, fromDevice=source, toDevice=target,
+            graph_node_id=node, name=_maybe(said), fromDevice=source, toDevice=target,
         )  # fmt: skip
         where = scope.tracks.draw(pid, tid, start, dur)
         yield _complete(scope, cat, name, where, start, dur, args)

@@ -4,7 +4,8 @@
 -- stats`. kernel_time_pct is the share of the time of all kernels; gpu_time_pct is the share of the time of kernels,
 -- memcpys and memsets (nvprof's Time(%)).
 -- By op, module and line, kernels of the backward pass count where their forward operator ran: its outermost operator,
--- its innermost nn.Module, the innermost function of the program. Modules and lines need Python stacks.
+-- its innermost nn.Module, the innermost function of the program. Modules and lines need Python stacks. The module of a
+-- kernel of a CUDA graph without a recorded capture is its annotation (torch's mark_kernels), if it has one.
 -- @param group name|short_name|family|algorithm|op|module|line|device|stream = name   What a row is.
 -- @column {group} text            Kernel name; what the name says (schemas/kernel_rules.toml); what launched the
 --                                 kernel; or where it ran.

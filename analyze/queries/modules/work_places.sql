@@ -24,8 +24,10 @@ FROM (SELECT DISTINCT run_id, rank, tid FROM launching_ranges WHERE origin = 'py
 --   forward pass, as a point in time.
 -- @columns track, run_group, dur_ns
 -- @column at_ns ns                Its place.
+-- @column annotation text         What the program calls it, if it is of a CUDA graph whose capture is not known.
 CREATE VIEW kernel_places AS
-SELECT t.track, f.run_group, f.dur_ns, f.place_ns AS at_ns
+SELECT
+    t.track, f.run_group, f.dur_ns, f.place_ns AS at_ns, CASE WHEN f.graph IS NULL THEN f.annotation END AS annotation
 FROM forward_work f
 LEFT JOIN python_threads t ON t.run_id = f.run_id AND t.rank = f.rank AND t.tid IS NOT DISTINCT FROM f.place_tid
 WHERE f.kind = 'kernel';
@@ -79,14 +81,14 @@ WHERE kind = 'kernel';
 
 -- @view kernels_by_module  a row is a kernel with the innermost module that it belongs to.
 -- @columns run_group
--- @column module text             Module.
+-- @column module text             Module, or annotation.
 -- @column calls count             1.
 -- @column total_ns ns             Duration.
 -- @column min_ns ns               Duration.
 -- @column max_ns ns               Duration.
 CREATE VIEW kernels_by_module AS
 SELECT
-    run_group, coalesce(inside.name, '(no module)') AS module, 1 AS calls,
+    run_group, coalesce(annotation, inside.name, '(no module)') AS module, 1 AS calls,
     dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
 FROM points_in_intervals('kernel_places', 'innermost_modules');
 

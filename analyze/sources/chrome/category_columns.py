@@ -45,12 +45,26 @@ def _gpu(events: Sequence[Event], args: Sequence[Args]) -> Columns:
     # Kineto writes the device index as process and the stream as thread; it does not write the process of the owner.
     return {
         "device": [e.pid if a.device is None else a.device for e, a in zip(events, args, strict=True)],
-        "stream": [e.tid if a.stream is None else a.stream for e, a in zip(events, args, strict=True)],
+        "stream": [_stream(e, a) for e, a in zip(events, args, strict=True)],
         "correlation_id": [a.correlation for a in args],
         "op_id": _op_ids(args),
         "graph_id": [a.graph_id for a in args],
         "graph_node_id": [a.graph_node_id for a in args],
+        "annotation": [None if a.graph_node_id is None else _annotation(a.label) for a in args],
     }
+
+
+def _stream(event: Event, args: Args) -> int | str | None:
+    if args.original_stream is not None:
+        return args.original_stream
+    return event.tid if args.stream is None else args.stream
+
+
+def _annotation(label: Raw) -> str | None:
+    try:
+        return msgspec.json.decode(label, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def _dim(sizes: Iterable[list[int] | str | None], axis: int) -> list[int | None]:

@@ -52,6 +52,8 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     python_id: _Int = msgspec.field(default=None, name="Python id")
     graph_id: _Int = msgspec.field(default=None, name="graph id")
     graph_node_id: _Int = msgspec.field(default=None, name="graph node id")
+    original_stream: _Int = None
+    """The stream of work that torch draws on another one (`graph_lanes` of export_chrome_trace)."""
     collective: _Str = msgspec.field(default=None, name="Collective name")
     in_elems: _Int = msgspec.field(default=None, name="In msg nelems")
     out_elems: _Int = msgspec.field(default=None, name="Out msg nelems")
@@ -79,7 +81,7 @@ class Args(msgspec.Struct, gc=False, omit_defaults=True):
     """The rank of events in a file of several processes (see `processes`). Other programs may write anything here."""
     # Arguments of other programs than torch.profiler (see `producers`), of any type.
     label: Raw = msgspec.field(default=_NONE, name="name")
-    """The name of a process or thread."""
+    """The name of a process or thread, or the annotation of a node of a CUDA graph (torch's mark_kernels)."""
     id: Raw = _NONE
     correlation_id: Raw = _NONE
     connection_id: Raw = _NONE
