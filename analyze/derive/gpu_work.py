@@ -404,7 +404,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=12,
+        version=13,
         reads=READS,
         compute=gpu_work,
     ),
