@@ -24,7 +24,7 @@ ASK: dict[str, Callable[[Traces, Path], Any]] = {
     "trace": lambda t, out: t.trace(out / "trace.json"),
     "advise": lambda t, _: t.advise().arrow(),
     "info": lambda t, _: t.info(),
-    "compare": lambda t, _: analyze.compare(t, t),
+    "compare": lambda t, _: analyze.compare(t, t, level="kernel"),
     "report": lambda t, out: t.report(out / "report.html"),
 }
 
