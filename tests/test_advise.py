@@ -508,7 +508,7 @@ def test_findings_are_ranked_and_small_ones_hidden(tmp_path: Path) -> None:
     traces = analyze.open(SAMPLES).where("profiler = 'torch'")
     table = traces.advise(min_pct=0).dicts()
     # The recordings of torch.profiler in sample_traces/README.md.
-    assert len({r["run_id"] for r in table}) == 27
+    assert len({r["run_id"] for r in table}) == 28
     for run_id in {r["run_id"] for r in table}:
         for overlaps in (True, False):
             rows = [r for r in table if r["run_id"] == run_id and (r["overlaps"] is not None) == overlaps]

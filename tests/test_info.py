@@ -67,11 +67,11 @@ def test_info_describes_the_recording() -> None:
 def test_many_runs_are_a_table() -> None:
     said = told(SAMPLES, width="120")
     assert (
-        said.startswith("44 runs\n")
+        said.startswith("46 runs\n")
         # No sample has logs of NCCL Inspector.
         and f"{len(catalog()) - 1} of {len(catalog())} queries can be answered" in said
         and said.count("NVIDIA H200") == 26
-        and said.count("NVIDIA H100") == 15
+        and said.count("NVIDIA H100") == 17
     )
 
 

@@ -179,7 +179,7 @@ def test_traces_repr_describes_the_recording() -> None:
     assert traces.info()._repr_html_() == traces._repr_html_()
     # Of the folders of sample_traces/README.md: 1gpu, ddp2, two passes of ncu, roofline.
     several = Page(analyze.open(SAMPLES)._repr_html_())
-    assert "44 rows" in several.text and sum("resnet18" in str(row) for row in several.rows) == 5
+    assert "46 rows" in several.text and sum("resnet18" in str(row) for row in several.rows) == 5
     assert repr(traces) == f"analyze.open({str(ONE)!r})"
 
 

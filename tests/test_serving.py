@@ -272,7 +272,7 @@ def test_generate_with_a_static_cache() -> None:
 
     In the first call, torch compiles the decode step again and runs it twice without a graph.
     """
-    steps = ask(Path(__file__).parent / "data" / "generate-static", "serving", params={"per": "step"})
+    steps = ask(SAMPLES / "generate-static", "serving", params={"per": "step"})
     call = [("prefill", 4, 256), *[("decode", 4, 4)] * 11]
     assert [(s["kind"], s["requests"], s["tokens"]) for s in steps] == call * 2
     # Each replay has the same work.
