@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from analyze import health
 from analyze.advise import UNSURE, Advice, advise, blocks_note
@@ -32,6 +33,7 @@ from analyze.report.timelines import Timelines
 from analyze.shell import command
 from analyze.store.store import Store
 from analyze.summary import measures
+from analyze.verdict.sides import Sides, open_sides
 
 _HERE = Path(__file__).parent
 _LABELS = (
@@ -71,6 +73,7 @@ class Report:
         self.engine = Engine(stores, self.selection)
         """The engine without groups."""
         self._engines = {self.selection: self.engine}
+        self._sides: WeakKeyDictionary[Report, Sides] = WeakKeyDictionary()
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         if not self.engine.run_ids:
@@ -86,6 +89,12 @@ class Report:
         if selection not in self._engines:
             self._engines[selection] = Engine(self.stores, selection)
         return self._engines[selection]
+
+    def compared_with(self, other: Report) -> Sides:
+        """Return both sides of a comparison, opened once."""
+        if other not in self._sides:
+            self._sides[other] = open_sides(self.engine, other.engine)
+        return self._sides[other]
 
     def close(self) -> None:
         """Close the engines."""

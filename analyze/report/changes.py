@@ -16,19 +16,17 @@ from analyze.report.page import Page, Part, Section
 from analyze.report.timeline import PageTimeline, Timeline
 from analyze.report.timelines import Timelines
 from analyze.shell import command
-from analyze.verdict.sides import Sides, open_sides
 
 
 def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
     """Return the page that compares two reports."""
-    sides = open_sides(before.engine, after.engine)
-    figures, notes = figures_of_both(sides)
+    figures, notes = figures_of_both(before, after)
     sections, lacking = [Section("changes", "What changed")], []
     declarations = declared_changes()
     for done, c in enumerate(declarations):
         before.progress(done, len(declarations), f"compare {c['level']}")
         try:
-            part, said = change(before, after, sides, c)
+            part, said = change(before, after, c)
         except (InputError, MachineError) as e:
             lacking.append((c["title"], str(e)))
             continue
@@ -49,15 +47,13 @@ def declared_changes() -> list[dict[str, Any]]:
     return list(page_toml()["compare"])
 
 
-def change(
-    before: Report, after: Report, sides: Sides, declaration: Mapping[str, Any]
-) -> tuple[Part | None, list[str]]:
+def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tuple[Part | None, list[str]]:
     """Return a part and its notes; None without rows. Raises InputError if they cannot be compared this way."""
     from analyze.comparison import compare
 
     level, time = declaration["level"], declaration.get("time", "gpu")
     # A page shows also what is not comparable: the notes say what differs.
-    result = compare(sides, level=level, time=time, naive=True)
+    result = compare(before.compared_with(after), level=level, time=time, naive=True)
     rows = Rows.of(result.answer)
     if not rows.rows or (declaration.get("repeated") and not result.repeated):
         return None, list(result.notes)
@@ -75,12 +71,12 @@ def change(
     return part, list(result.notes)
 
 
-def figures_of_both(sides: Sides) -> tuple[list[ComparedFigure], list[str]]:
+def figures_of_both(before: Report, after: Report) -> tuple[list[ComparedFigure], list[str]]:
     """Return the main figures of both recordings, with verdicts, and notes about them."""
     from analyze.comparison import compare
 
     # A page shows also what is not comparable: the notes say what differs.
-    result = compare(sides, level="measure", naive=True)
+    result = compare(before.compared_with(after), level="measure", naive=True)
     return compared(Rows.of(result.answer).dicts()), list(result.notes)
 
 

@@ -48,7 +48,7 @@ from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
-from analyze.verdict.sides import open_sides, recorded_sides
+from analyze.verdict.sides import recorded_sides
 
 HERE = Path(__file__).parent
 MOST_SQL_ROWS = 1_000
@@ -382,7 +382,7 @@ class Site:
         a, b = map(_side, _names_in(given))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
             if given["part"] == "figures":
-                changes, notes = figures_of_both(open_sides(one.engine, other.engine))
+                changes, notes = figures_of_both(one, other)
                 return self._fill("figures", tiles=[], changes=changes, notes=notes)
             if given["part"] == "timeline":
                 source = address("/timeline", [(side, given[side]) for side in ("a", "b")])
@@ -392,7 +392,7 @@ class Site:
             if number not in declarations:
                 raise InputError(f"the page has no part {cut(given['part'], 60)!r}")
             try:
-                part, notes = change(one, other, open_sides(one.engine, other.engine), declarations[number])
+                part, notes = change(one, other, declarations[number])
             except (InputError, MachineError) as e:
                 part, notes = None, [str(e)]
             if part is None:
