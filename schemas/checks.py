@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Literal
-
-import msgspec
 
 Format = Literal["table", "json"]
 
 
-class Check(msgspec.Struct, kw_only=True):
+@dataclass(kw_only=True)
+class Check:
     """One check and its result."""
 
     name: str
@@ -25,7 +26,7 @@ class Check(msgspec.Struct, kw_only=True):
 def print_checks(checks: Sequence[Check], format: Format) -> int:
     """Print checks on stdout as a table or as JSON; return the exit code: 1 if a required one is missing."""
     if format == "json":
-        sys.stdout.write(msgspec.json.format(msgspec.json.encode(checks), indent=2).decode() + "\n")
+        sys.stdout.write(json.dumps([asdict(c) for c in checks], indent=2, ensure_ascii=False) + "\n")
     else:
         from rich.console import Console
         from rich.table import Table
