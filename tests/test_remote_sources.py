@@ -261,7 +261,7 @@ def test_damaged_remote_files_are_reported(tmp_path: Path, url: str, scratch: Pa
     system.pipe_file(f"{root}/rank-0.json", (folder / "rank-0.json").read_bytes()[:-9])
     size = (folder / "rank-0.json").stat().st_size
     forget(scratch)
-    told = f"{url}/rank-0.json: changed while it was read: {size - 9} of {size} bytes came"
+    told = f"{url}/rank-0.json: changed while it was read: {size - 9} of {size} bytes arrived"
     gone = f"{url}/rank-1.json: cannot be read: no such file"
     left = ingest(found[0], Store(tmp_path / "left")).warnings[-2:]
     assert left == [f"{told}; left out", f"{gone}; left out"]
