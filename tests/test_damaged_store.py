@@ -13,7 +13,7 @@ import analyze
 from analyze.errors import InputError
 
 QUESTIONS = ("kernel-share", "gpu-busy", "launch", "ops", "runs")
-POSITIONS = 40
+POSITIONS = 20
 
 
 @pytest.fixture(scope="module")

@@ -32,10 +32,7 @@ CALLS = {"cuda_runtime", "cuda_driver"}
 PARTS: list[tuple[str, str, Callable[[dict[str, Any]], bool]]] = [
     ("the CPU alone", "resnet18-1gpu", lambda e: e["cat"] not in WORK | CALLS),
     ("without work of GPUs", "cuda-graph", lambda e: e["cat"] not in WORK),
-    ("the GPU alone, of compiled code", "lm-compiled", lambda e: e["cat"] in WORK),
     ("the GPU alone, of FSDP", "fsdp-tp-4gpu", lambda e: e["cat"] in WORK),
-    ("copies alone", "resnet18-1gpu", lambda e: e["cat"] == "gpu_memcpy"),
-    ("without operators, but with memory", "resnet18-1gpu", lambda e: e["cat"] != "cpu_op"),
     ("ranges alone", "resnet18-1gpu", lambda e: e["cat"] == "user_annotation"),
     ("memory alone", "resnet18-1gpu", lambda e: e["name"] == "[memory]"),
 ]

@@ -352,11 +352,12 @@ def test_query_functions_equal_answer() -> None:
 
 def test_query_list_names_missing_data() -> None:
     traces = analyze.open(ONE)
-    listed = traces.queries().df().set_index("query")
+    answer = traces.queries()
+    listed = answer.df().set_index("query")
     assert set(listed.index) == set(catalog())
     assert listed.loc["kernel-share"].tolist() == ["gpu", "Which kernels take the time?", "group=name", ""]
     assert listed.loc["stragglers", "lacking"] == "communication kernels"
-    assert traces.queries._repr_html_() == traces.queries()._repr_html_() and "stragglers" in repr(traces.queries)
+    assert traces.queries._repr_html_() == answer._repr_html_() and "stragglers" in repr(traces.queries)
 
 
 def test_query_list_has_user_queries(tmp_path: Path) -> None:

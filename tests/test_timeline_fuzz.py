@@ -12,7 +12,7 @@ from analyze.ingestion.ingest import ingest
 from analyze.store.store import Store
 from tests.fuzz import timelines
 
-INPUTS = 60
+INPUTS = 40
 
 
 def read(made: timelines.Timeline, folder: Path) -> list[str]:
