@@ -31,7 +31,6 @@ WORK = {"kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation"}
 CALLS = {"cuda_runtime", "cuda_driver"}
 PARTS: list[tuple[str, str, Callable[[dict[str, Any]], bool]]] = [
     ("the CPU alone", "resnet18-1gpu", lambda e: e["cat"] not in WORK | CALLS),
-    ("without work of GPUs", "cuda-graph", lambda e: e["cat"] not in WORK),
     ("the GPU alone, of FSDP", "fsdp-tp-4gpu", lambda e: e["cat"] in WORK),
     ("ranges alone", "resnet18-1gpu", lambda e: e["cat"] == "user_annotation"),
     ("memory alone", "resnet18-1gpu", lambda e: e["name"] == "[memory]"),

@@ -25,7 +25,7 @@ from analyze.query.query_files import catalog, find
 from schemas.kernel_rules import families
 
 DRAWN = [name for name, query in sorted(catalog().items()) if query.plot]
-SHOWN = ("resnet18-1gpu", "alexnet-dp2", "alexnet-ncu", "late-rank", "pipeline-4gpu")
+SHOWN = ("alexnet-dp2", "alexnet-ncu", "late-rank", "pipeline-4gpu")
 
 HOSTILE = "<script>alert(1)</script>';-- \x1b[31m\u202egnp.exe"
 

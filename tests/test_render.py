@@ -34,9 +34,9 @@ from analyze.render.units import format_columns, is_text
 WIDTHS = (80, 120, 200)
 ONE = SAMPLES / "resnet18-1gpu"
 KINDS = (
-    "alexnet-dp2", "resnet18-ncu", "pipeline-2x2", "cuda-graph", "hang-missing", "out-of-memory",
+    "alexnet-dp2", "resnet18-ncu", "cuda-graph", "hang-missing", "out-of-memory",
 )  # fmt: skip
-"""Samples of torch.profiler and Nsight Systems, Nsight Compute, both blocks of ranks, CUDA graphs, dumps."""
+"""Samples of torch.profiler and Nsight Systems, Nsight Compute, CUDA graphs, dumps."""
 _NOTE = re.compile(r"^hidden columns: ")
 
 EXAMPLES = (
