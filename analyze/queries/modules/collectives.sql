@@ -8,6 +8,19 @@
 CREATE TABLE communication_names AS
 SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication';
 
+-- @view launches_without_metadata  a row is a communication kernel without metadata, with its launch call.
+-- @columns run_id, rank, correlation_id
+-- @column collective text         What the kernel name says.
+-- @column tid id                  Thread of the launch call.
+-- @column start_ns ns             Its start; in a GPU-only block that of the call of the twin.
+CREATE VIEW launches_without_metadata AS
+SELECT
+    run_id, rank, correlation_id, n.collective, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
+FROM comm_kernels k
+JOIN communication_names n USING (run_id, name)
+LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
+WHERE k.collective IS NULL;
+
 -- @view launched_collectives  a row is a communication kernel without metadata that was launched in a range of NCCL's
 --   process group (nccl:...).
 -- The kernel name alone is not enough: an all_to_all runs as SendRecv, in old versions of NCCL other collectives, too.
@@ -15,11 +28,7 @@ SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication'
 -- @column collective text         Name of the range.
 CREATE VIEW launched_collectives AS
 WITH _bare AS (
-    SELECT DISTINCT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
-    FROM comm_kernels
-    JOIN communication_names USING (run_id, name)
-    LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
-    WHERE comm_kernels.collective IS NULL
+    SELECT DISTINCT run_id, rank, correlation_id, tid, start_ns FROM launches_without_metadata
 ),
 _ranges AS (
     SELECT run_id, rank, tid, name, start_ns, start_ns + dur_ns AS end_ns
@@ -78,11 +87,7 @@ _batches AS (
     GROUP BY a.run_id, a.rank, a.tid, r.batch_ns
 ),
 _kernels AS (
-    SELECT run_id, rank, correlation_id, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
-    FROM comm_kernels k
-    JOIN communication_names n USING (run_id, name)
-    LEFT JOIN twin_launches USING (run_id, rank, correlation_id)
-    WHERE n.collective = 'send_recv' AND k.collective IS NULL
+    SELECT run_id, rank, correlation_id, tid, start_ns FROM launches_without_metadata WHERE collective = 'send_recv'
 ),
 _launched AS (
     SELECT l.run_id, l.rank, l.tid, l.correlation_id, r.batch_ns
