@@ -38,8 +38,7 @@ WITH by_name AS (
     GROUP BY ALL
     UNION ALL
     SELECT run_group, run_id, rank, name, NULL, NULL, NULL, calls, total_ns
-    FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
-    WHERE NOT starts_with(name, '[')
+    FROM printed_kernel_sums
 ),
 grouped AS (
     SELECT

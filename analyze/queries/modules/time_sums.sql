@@ -1,5 +1,17 @@
 -- Time by name. Ranks without events have the sums of a printed summary (nvprof).
 
+-- @view printed_kernel_sums  a row is a kernel name on a rank without events, from a printed summary.
+-- @columns run_group, run_id, rank
+-- @column name text               Name.
+-- @column calls count             Calls.
+-- @column total_ns ns             Sum of durations.
+-- @column min_ns ns               Shortest.
+-- @column max_ns ns               Longest.
+CREATE VIEW printed_kernel_sums AS
+SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
+FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
+WHERE NOT starts_with(name, '[');
+
 -- @view kernel_sums  a row is a kernel name on a rank.
 -- @columns run_group, run_id, rank
 -- @column name text               Name.
@@ -14,9 +26,7 @@ SELECT
 FROM kernels
 GROUP BY run_group, run_id, rank, name
 UNION ALL
-SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
-FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
-WHERE NOT starts_with(name, '[');
+FROM printed_kernel_sums;
 
 -- @view kernels_by_name  a row is a kernel name on a rank.
 -- @columns run_group
