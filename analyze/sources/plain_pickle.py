@@ -20,7 +20,7 @@ _PIECE = 8 << 20
 _LONGEST_NAME = 200
 """Characters that a message repeats of a file."""
 _MARGIN = 64 << 10
-"""The next piece is read when fewer bytes are left: an opcode has fewer, except for those of long texts."""
+"""The next piece is read when fewer bytes are left. Only opcodes with long texts have more bytes."""
 _CACHED_LISTS = 64 << 10
 """Distinct lists of references whose values are cached."""
 
@@ -95,11 +95,11 @@ class PlainPickle:
                     refill_at = len(data) - (_MARGIN if piece else 0)
                 op = data[pos]
                 pos += 1
-                if op == 0x68:  # h: BINGET
-                    stack.append(value := memo[data[pos]])
+                if op in (0x68, 0x6A):  # h: BINGET, j: LONG_BINGET
+                    stack.append(value := memo[data[pos] if op == 0x68 else _UINT32(data, pos)[0]])
                     if type(value) is list:
                         complete.add(id(value))
-                    pos += 1
+                    pos += 1 if op == 0x68 else 4
                 elif op == 0x94:  # MEMOIZE
                     memo.append(stack[-1])
                 elif op == 0x8A:  # LONG1
@@ -117,17 +117,10 @@ class PlainPickle:
                 elif op == 0x28:  # (: MARK
                     marks.append(len(stack))
                 elif op == 0x75:  # u: SETITEMS
-                    mark = marks.pop()
-                    items = stack[mark:]
-                    del stack[mark:]
+                    items = _removed(stack, marks.pop())
                     _update(stack[-1], items)
                 elif op == 0x7D:  # }: EMPTY_DICT
                     stack.append({})
-                elif op == 0x6A:  # j: LONG_BINGET
-                    stack.append(value := memo[_UINT32(data, pos)[0]])
-                    if type(value) is list:
-                        complete.add(id(value))
-                    pos += 4
                 elif op == 0x5D:  # ]: EMPTY_LIST
                     found = _REFERENCES.match(data, pos) if self._share else None
                     value = shared(found[1]) if found else None
@@ -138,9 +131,7 @@ class PlainPickle:
                     else:
                         stack.append([])
                 elif op == 0x65:  # e: APPENDS
-                    mark = marks.pop()
-                    items = stack[mark:]
-                    del stack[mark:]
+                    items = _removed(stack, marks.pop())
                     if len(marks) <= 2:
                         self.position = begin + pos
                         removed = {id(v) for v in items if type(v) is dict}
@@ -169,8 +160,7 @@ class PlainPickle:
                 elif op == 0x61:  # a: APPEND
                     _extend(stack[-2], [stack.pop()], complete)
                 elif op == 0x73:  # s: SETITEM
-                    items = stack[-2:]
-                    del stack[-2:]
+                    items = _removed(stack, -2)
                     _update(stack[-1], items)
                 elif op in _TUPLES or op == 0x74:  # TUPLE1, TUPLE2, TUPLE3, t: TUPLE
                     mark = marks.pop() if op == 0x74 else len(stack) - _TUPLES[op]
@@ -201,6 +191,13 @@ class PlainPickle:
             found.append(self._memo[run[pos + 1] if is_short else _UINT32(run, pos + 1)[0]])
             pos += 2 if is_short else 5
         return self._share(found) if self._share and all(type(v) is dict for v in found) else None
+
+
+def _removed(stack: list[Any], start: int) -> list[Any]:
+    """Remove the values from a position on, and return them."""
+    values = stack[start:]
+    del stack[start:]
+    return values
 
 
 def _update(container: Any, items: list[Any]) -> None:

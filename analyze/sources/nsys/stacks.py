@@ -46,13 +46,10 @@ class Stacks:
         frames = pa.concat_tables(batches) if batches else pa.table({c: pa.array([], pa.int64()) for c in columns})
         frames = frames.filter(pc.and_(pc.is_valid(frames["id"]), pc.is_valid(frames["stackDepth"])))
         frames = frames.sort_by([("id", "ascending"), ("stackDepth", "descending")]).combine_chunks()
-        symbol, module = (self._names(frames[c]).fill_null("(unknown)") for c in ("symbol", "module"))
+        symbol, module = (self._lookup(frames[c].combine_chunks()).fill_null("(unknown)") for c in ("symbol", "module"))
         library = pc.binary_join_element_wise("[", pc.replace_substring_regex(module, r"^.*/|[\[\]]", ""), "]", "")
         function = pc.if_else(pc.starts_with(symbol, "0x"), library, symbol)
         frames = pa.table({"id": frames["id"], "function": function})
         stacks = frames.group_by("id", use_threads=False).aggregate([("function", "list"), ("function", "last")])
         joined = pc.binary_join(stacks["function_list"].combine_chunks(), " > ")
         return _Found(stacks["id"].combine_chunks(), stacks["function_last"].combine_chunks(), joined)
-
-    def _names(self, ids: pa.ChunkedArray) -> pa.Array:
-        return self._lookup(ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids)
