@@ -229,7 +229,7 @@ def replayed(
 
 
 def _at_the_same_time(label: Ints, start: Ints, end: Ints, stream: Ints) -> Ints:
-    """Return the labels of which two pieces overlap on different streams: their order tells nothing.
+    """Return the labels with two pieces that overlap on different streams, so that their order is unknown.
 
     Work is in the order of labels, then of starts.
     """
@@ -237,7 +237,7 @@ def _at_the_same_time(label: Ints, start: Ints, end: Ints, stream: Ints) -> Ints
 
 
 def _lost(graph: Ints, work: Ints) -> Ints:
-    """Return the labels of which a graph has more nodes than pieces of work ran."""
+    """Return the labels that more nodes of the graph have than pieces of work."""
     if len(graph) == len(work):
         return np.empty(0, np.int64)
     label, nodes = np.unique(graph, return_counts=True)

@@ -10,7 +10,7 @@
 -- compared with its own peak. A GPU without published peaks has no MFU, unless peak_tflops is given. The profiler makes
 -- steps longer: if the collector timed steps without it, their mean gives the undisturbed MFU. Waiting that is an
 -- artifact of the recording is not in the time: before all ranks had begun to record, and in a cold first call (see
--- `breakdown`). With a GPU-only block, steps are those of that block, FLOPs those of the twins of its work.
+-- `breakdown`). With a GPU-only block, steps are from that block, and FLOPs from the twins of its work.
 -- @param per run|rank|step = run  What a row is: a run, a rank, or a step of a rank.
 -- @param flops_per_token number[0..1e15] = 0   Model FLOPs per token, forward and backward, about 6 x parameters; 0:
 --                                 from the shapes.

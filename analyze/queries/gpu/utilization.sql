@@ -4,7 +4,7 @@
 -- window with any kernel. Estimated SM efficiency: blocks per SM of the running kernels, summed and at most 1, averaged
 -- over the window. Estimated achieved occupancy: mean over the kernels, weighted by their time. If the file has no
 -- blocks per SM, they are blocks / SMs of the GPU, if schemas/devices.toml has it. In a GPU-only block, blocks per SM
--- and occupancy are those of the twins.
+-- and occupancy are from the twins.
 -- @param window span|step = span  What a row is: the whole recording, or a training step (as in breakdown).
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

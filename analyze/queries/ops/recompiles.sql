@@ -1,7 +1,7 @@
 -- Which guards fail, so that torch.compile compiles again?
 --
 -- From TORCH_TRACE logs. Compiled code has guards: conditions on its inputs. If all compiled versions of a frame have a
--- guard that fails, the frame is compiled again. `guard` is that of the latest version. For a size that changes often,
+-- guard that fails, the frame is compiled again. `guard` is from the latest version. For a size that changes often,
 -- use dynamic shapes (mark_dynamic, dynamic=True) or constant batches. Times are those of the forward and of its
 -- backward.
 -- @column run_id id               The run.
