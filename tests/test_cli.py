@@ -361,7 +361,7 @@ def test_nan_and_infinity_are_null(tmp_path: Path) -> None:
     assert row == {"a": None, "b_ns": None, "c_pct": None, "d": [None, 1], "e": {"e": None}, "f": 2.5}
     [cells] = csv.DictReader(io.StringIO(run_cli("sql", statement, ONE, "-f", "csv").stdout))
     assert (cells["a"], cells["b_ns"], cells["c_pct"], cells["f"]) == ("", "", "", "2.5")
-    for form in ("table",):
+    for form in ("table", "markdown"):
         text = run_cli("sql", "SELECT 'nan'::DOUBLE AS a, -'inf'::DOUBLE AS b_ns, 7 AS c", ONE, "-f", form).stdout
         assert "nan" not in text and "inf" not in text and "7" in text
     target = tmp_path / "x.parquet"

@@ -247,7 +247,7 @@ def test_a_page_of_many_runs_is_small(tmp_path: Path) -> None:
             tmp_path / f"run-{i:03}" / "trace.json", [*events, event("user_annotation", "ProfilerStep#1", 0, 400)]
         )
     text = page(tmp_path / "a.html", *sorted(tmp_path.glob("run-*")))
-    assert "60 runs" in words(text) and len(text.encode()) < 1_500_000
+    assert "60 runs" in words(text) and len(text.encode()) < 1_200_000
 
 
 # --- in a browser -------------------------------------------------------------------------------------------------

@@ -284,7 +284,7 @@ def test_query_files_and_blocks_only_read_the_tables(place: Place, tmp_path: Pat
 def test_names_are_names(place: Place) -> None:
     """--by, --sort and --select name columns; nothing of them is SQL."""
     traces = analyze.open(place.store)
-    for text in ("name\"; COPY (SELECT 1) TO 'out.csv", "(SELECT 1)"):
+    for text in ("name\"; COPY (SELECT 1) TO 'out.csv", "1) --", "dur_ns + 1", 'name" DESC', "(SELECT 1)"):
         for option in ({"sort": text}, {"select": [text]}, {"by": [text]}):
             refused(lambda o=option: traces.query("kernel-share", **o).arrow())  # type: ignore[misc, arg-type]
         refused(lambda t=text: analyze.compare(traces, traces, sort=t))  # type: ignore[misc]

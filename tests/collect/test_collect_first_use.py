@@ -186,6 +186,9 @@ OWN_PROFILERS = {
         "with own() as p:\n    train(1)\ntrain(7)\nwith own() as q:\n    train(2)\n"
         "print('theirs:', counted(p) + counted(q))", 3, True,
     ),
+    "around the first step": (
+        "p = own()\ntrain(7, {0: p.start, 1: p.stop})\nprint('theirs:', counted(p))", 1, True,
+    ),
     "in the recorded steps": (
         "p = own()\ntrain(8, {4: p.start, 6: p.stop})\nprint('theirs:', counted(p))", 2, False,
     ),
