@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from support import ROOT
 
+import analyze
+
 FORBIDDEN = {
     "collect": {"analyze"},
     "analyze": {"collect", "torch", "torchvision"},
@@ -166,6 +168,13 @@ def test_only_notebooks_import_pandas() -> None:
         if isinstance(node, ast.Attribute) and ("pandas" in node.attr or node.attr in ("df", "fetchdf", "fetch_df"))
     }
     assert {module for module, _ in asks} == {"analyze.notebook"}
+
+
+def test_process_for_sql_does_not_import_pandas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would take a third of its time. pyarrow imports it where it turns Python lists into arrays."""
+    (tmp_path / "pandas.py").write_text("import os\nos._exit(9)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert analyze.open(ROOT / "sample_traces/vgg16-fp32").sql("SELECT 1 AS one").rows() == [(1,)]
 
 
 def test_samples_stay_small() -> None:
