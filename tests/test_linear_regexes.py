@@ -25,6 +25,8 @@ _LENGTHS = (4_000, 32_000)
 _MOST = 24
 """The longer text may take this many times as long. Linear time is 8 times, quadratic 64 times."""
 _SAMPLES = 10
+_CALL = re.compile(r"\b(?=(\w+)(?:\[[^\]]+\])?\.(match|fullmatch|search|sub)\b)")
+"""A name, in a lookahead so that calls within the brackets of another are found, too; and its method."""
 
 
 def _modules():
@@ -38,19 +40,16 @@ def _patterns():
     """(Where, pattern, methods that the code calls on it) of each regex of the package."""
     written = (m for m in _modules() if m.__file__ and m.__file__.endswith(".py"))
     sources = {module: Path(module.__file__).read_text("utf-8") for module in written}
-    text = "\n".join(sources.values())
+    called = {}
+    for source in sources.values():
+        for name, method in _CALL.findall(source):
+            called.setdefault(name, set()).add(method)
     for module, source in sources.items():
         for name, value in vars(module).items():
             for pattern in value.values() if isinstance(value, dict) else [value]:
                 # data_needs._WORDS is linear, and takes half a minute.
                 if isinstance(pattern, re.Pattern) and value is not data_needs._WORDS:
-                    methods = set(re.findall(rf"\b{name}(?:\[[^\]]+\])?\.(\w+)", text)) & {
-                        "match",
-                        "fullmatch",
-                        "search",
-                        "sub",
-                    }
-                    yield f"{module.__name__}.{name}", pattern, methods
+                    yield f"{module.__name__}.{name}", pattern, called.get(name, set())
         for node in ast.walk(ast.parse(source)):
             match node:
                 case ast.Call(
