@@ -131,6 +131,7 @@ def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> p
     """Read columns of a rank's rows of a Parquet file, NULL if an older version did not write them; without a file, no
     rows."""
     import pyarrow as pa
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
     schema = pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns])
@@ -139,11 +140,13 @@ def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> p
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         there = [c for c in schema.names if c in names]
-        groups = [file.metadata.row_group(g).column(names.index("rank")) for g in range(file.num_row_groups)]
-        if all(g.statistics.min == g.statistics.max == rank for g in groups):
-            rows = file.read(there)
+        ranks = [file.metadata.row_group(g).column(names.index("rank")).statistics for g in range(file.num_row_groups)]
+        of_rank = [g for g, found in enumerate(ranks) if found.min <= rank <= found.max]
+        if all(ranks[g].min == ranks[g].max for g in of_rank):
+            rows = file.read_row_groups(of_rank, there)
         else:
-            rows = pq.read_table(path, columns=there, filters=[("rank", "=", rank)], partitioning=None)
+            rows = file.read_row_groups(of_rank, [*there, "rank"])
+            rows = rows.filter(pc.equal(rows["rank"], rank))
     for name in set(schema.names) - set(there):
         rows = rows.append_column(schema.field(name), pa.nulls(rows.num_rows, schema.field(name).type))
     return rows.select(schema.names).cast(schema)
