@@ -279,6 +279,13 @@ METRIC_TABLES = (
         ("stack", "int64", "", "joins to allocator_frames: who allocated it; NULL if none was recorded"),
     ),
     declare_table(
+        "allocator_stats",
+        "a figure of torch.cuda.memory_stats(), which `collect` writes into its memory snapshots",
+        ("device", "int32", "", "device index"),
+        ("name", "string", "", "allocated_bytes.all.peak, num_ooms ..."),
+        ("value", "int64", "", "count or bytes, since the program started or reset it"),
+    ),
+    declare_table(
         "allocator_frames",
         "a frame of a stack in a memory snapshot",
         ("stack", "int64", "", "the stack"),

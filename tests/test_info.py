@@ -52,8 +52,10 @@ def test_info_describes_the_recording() -> None:
         "lacks Python stacks, allocator events, samples of GPUs, FLOP metrics, hardware metrics",
         "GPU NVIDIA H200, compute capability 9.0",
         "model resnet18, batch 16, 2 GPUs, ddp, fp32",
-        "memory-by-category, memory-by-op, memory-by-phase, memory-timeline, phase-ranges: allocator events "
+        "memory-by-category, memory-by-op, memory-by-phase: allocator events "
         "(torch.profiler with profile_memory=True, or nsys with --cuda-memory-usage=true)",
+        "memory-timeline, phase-ranges: allocator events or memory snapshots (torch.profiler with profile_memory=True, "
+        "or nsys with --cuda-memory-usage=true; collect run --memory-history, or torch.cuda.memory._dump_snapshot())",
         "server-ranks, serving, throughput: there are steps of inference",
     ):
         assert text in said, text
@@ -141,7 +143,7 @@ def test_suggested_commands_run(tmp_path: Path) -> None:
         (("steps", "--where", "model = 'x'"), "no run matched --where or --profiler"),
         (("kernel-share", "--where", "batch_size > 99"), "no run matched --where or --profiler"),
         (("flops",), "the recording has no FLOP metrics (recorded by: collect run --profiler ncu --ncu-metrics flops)"),
-        (("memory-peak",), "the recording has neither allocator events nor peaks of memory (recorded by: "),
+        (("memory-peak",), "the recording has neither allocator events nor memory snapshots nor peaks of memory"),
         (("breakdown", "-p", "window=step"), "the recording has no training steps"),
         (("kernel-by-phase", "-p", "phase=forwrd"), "nothing in the recording matches --param phase=forwrd"),
     ],

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import tracemalloc
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ SEGMENTS = [
 ]
 
 
-def write(path: Path, events: object = EVENTS, segments: object = SEGMENTS) -> Path:
+def write(path: Path, events: object = EVENTS, segments: object = SEGMENTS, stats: object = None) -> Path:
     snapshot = {"segments": segments, "device_traces": [events], "allocator_settings": {}, "external_annotations": []}
-    path.write_bytes(pickle.dumps(snapshot, protocol=4))
+    path.write_bytes(pickle.dumps(snapshot | ({"memory_stats": stats} if stats else {}), protocol=4))
     return path
 
 
@@ -327,6 +328,69 @@ def test_diff_of_two_snapshots(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_diff_by_stream_and_pool(tmp_path: Path) -> None:
+    """Stream 7 has 1 MiB in the pool of a CUDA graph, later 3 MiB; stream 0 holds 6 MiB in the default pool twice."""
+
+    def snapshot(name: str, at_us: int, size: int) -> None:
+        events = [event("alloc", 9000, size * MIB, at_us, MODEL, stream=7)]
+        blocks = [block(9000, 4 * MIB, size * MIB, "active_allocated", MODEL)]
+        graph = segment(9000, 30 * MIB, blocks, segment_pool_id=(0, 1), stream=7)
+        default = segment(500, 20 * MIB, [block(1000, 6 * MIB, 6 * MIB, "active_allocated", MODEL)])
+        write(tmp_path / name, events, [default, graph])
+
+    snapshot("a.pickle", 10, 1)
+    snapshot("b.pickle", 20, 3)
+    for group, rows in (
+        ("pool", {("(0, 0)", 6, 6), ("(0, 1)", 1, 3)}),
+        ("stream", {("stream 0", 6, 6), ("stream 7", 1, 3)}),
+    ):
+        found = ask(tmp_path, "memory-diff", params={"group": group})
+        assert {(r[group], r["before_bytes"] / MIB, r["bytes"] / MIB) for r in found if r["before_run_id"]} == rows
+
+
+def test_timeline_of_a_snapshot(tmp_path: Path) -> None:
+    """Held is what the comment of EVENTS says; at the end 50 MiB are reserved, 30 of them since 35 us.
+
+    After the events, in MiB: held 10, 13, 9, 9, 10; reserved 20, 20, 20, 50, 50. Of three buckets of 10,001 ns (the
+    last: 9,999) the first has two events, the second the free at 30 us, the third the last two.
+    """
+    events = [*EVENTS[:4], event("segment_alloc", 9000, 30 * MIB, 35), *EVENTS[4:]]
+    path = write(tmp_path / "snapshot.pickle", events)
+    columns = ("start_ns", "events", "change_bytes", "allocated_bytes", "peak_allocated_bytes", "peak_reserved_bytes")
+
+    def rows(buckets: int) -> list[tuple[float, ...]]:
+        found = ask(path, "memory-timeline", params={"buckets": buckets, "device_type": "cuda"})
+        assert {(r["device_type"], r["device"], r["source"]) for r in found} == {("cuda", 0, "allocator_events")}
+        scales = (1000, 1, MIB, MIB, MIB, MIB)
+        return [tuple(r[c] / scale for c, scale in zip(columns, scales, strict=True)) for r in found]
+
+    assert rows(0) == [
+        (0, 1, 6, 10, 10, 20), (10, 1, 3, 13, 13, 20), (20, 1, -4, 9, 9, 20), (25, 1, 0, 9, 9, 50),
+        (30, 1, 1, 10, 10, 50),
+    ]  # fmt: skip
+    assert rows(3) == [
+        (0, 2, 9, 13, 13, 20), (10.001, 1, -4, 9, 13, 20), (20.002, 2, 1, 10, 10, 50),
+    ]  # fmt: skip
+
+
+def test_peaks_that_torch_counted(tmp_path: Path) -> None:
+    """The history has requested bytes, 13 MiB at most. What torch counts may be more: blocks, and an earlier peak."""
+    names = ("allocated_bytes.all.peak", "requested_bytes.all.peak", "reserved_bytes.all.peak", "num_ooms")
+    stats = dict(zip(names, (15 * MIB, 14 * MIB, 60 * MIB, 1), strict=True))
+    path = write(tmp_path / "snapshot.pickle", stats=[stats, dict.fromkeys(names, 0)])
+    found = [tuple(r.values())[3:] for r in ask(path, "memory-peak")]
+    assert found == [
+        (0, None, 13 * MIB, 50 * MIB, "allocator_events"), (0, 15 * MIB, 14 * MIB, 60 * MIB, "allocator_stats"),
+    ]  # fmt: skip
+    assert sql(path, "SELECT value FROM allocator_stats WHERE device = 0 AND name = 'num_ooms'") == [{"value": 1}]
+
+
+@pytest.mark.parametrize(("stats", "lost"), [({"a": 1}, 1), ([None, {"a": 1, 2: 3, "b": "x", "c": 1 << 70}], 4)])
+def test_statistics_that_cannot_be_are_dropped_and_said(tmp_path: Path, stats: object, lost: int) -> None:
+    [run] = sql(write(tmp_path / "snapshot.pickle", stats=stats), "SELECT warnings FROM runs")
+    assert f"{lost} statistics of the allocator were dropped" in run["warnings"]
+
+
 def test_flame_graph_of_the_peak(tmp_path: Path) -> None:
     path, out = write(tmp_path / "snapshot.pickle"), tmp_path / "out.folded"
     done = run_cli("flame", str(path), "--tree", "memory", "-o", str(out))
@@ -439,7 +503,15 @@ def test_layers_of_a_recording_add_up() -> None:
     # When torch was asked, dropout had failed and freed its mask: a byte for each of 512 x 512 x 4096 values.
     words = (folder / "printed.txt").read_text().split()
     assert everything == int(words[words.index("held") + 1]) + 512 * 512 * 4096
-    assert sum(r["bytes"] for r in ask(path, "memory-live")) == int(words[words.index("requested_bytes.all.peak") + 1])
+    peak = int(words[words.index("requested_bytes.all.peak") + 1])
+    assert sum(r["bytes"] for r in ask(path, "memory-live")) == peak
+    segments = {"segment_alloc": 1, "segment_free": -1}
+    reserved = accumulate(segments.get(e["action"], 0) * e["size"] for e in snapshot["device_traces"][0])
+    [peaks] = ask(path, "memory-peak")
+    assert (peaks["requested_bytes"], peaks["reserved_bytes"]) == (peak, max(reserved))
+    timeline = ask(path, "memory-timeline")
+    columns = ("peak_allocated_bytes", "peak_reserved_bytes")
+    assert [max(r[c] for r in timeline) for c in columns] == [peak, peaks["reserved_bytes"]]
     [said] = [r["value"] for r in ask(path, "health") if r["fact"] == "out of GPU memory"]
     assert said == (
         f"GPU 0: {100 * layers / everything:.1f} % of the {everything / MIB:.1f} MiB held are activations of "

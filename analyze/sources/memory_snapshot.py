@@ -98,7 +98,7 @@ class _History:
 
 
 def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Yield the events, blocks and stacks of a snapshot. Raises InputError if it is none.
+    """Yield the events, blocks, stacks and statistics of a snapshot. Raises InputError if it is none.
 
     Events are converted while the file is read: memory holds the blocks, the distinct stacks and a pointer for each
     object. An event or a block with a value that cannot be is dropped, with a warning.
@@ -135,6 +135,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         blocks.append(row)
         yield from batches(_BATCH_ROWS)
     yield from batches(0)
+    yield _batch("allocator_stats", list(_stats(snapshot.get("memory_stats", []), path, report)))
 
 
 def _device(values: list[Any]) -> int | None:
@@ -203,6 +204,22 @@ def _blocks(segments: list[Any], stacks: _Stacks, path: Path, report: FileReport
             }
             addr = addr + size if addr is not None and size is not None else None
     _warn_of_losses(path, report, lost, "blocks or segments")
+
+
+def _stats(devices: object, path: Path, report: FileReport) -> Iterator[dict[str, Any]]:
+    """Yield the statistics of each device that `collect` wrote into the snapshot."""
+    lost = 0
+    for device, stats in enumerate(devices if isinstance(devices, list) else [None]):
+        if not isinstance(stats, dict):
+            lost += 1
+            continue
+        for name, value in stats.items():
+            row = {"device": device, "name": text(name), "value": whole(value)}
+            if None in row.values():
+                lost += 1
+            else:
+                yield row
+    _warn_of_losses(path, report, lost, "statistics of the allocator")
 
 
 def _warn_of_losses(path: Path, report: FileReport, lost: int, what: str) -> None:

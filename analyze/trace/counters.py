@@ -120,7 +120,9 @@ def counter_tracks(gpu: str, cpu: str) -> list[Counter]:
         ),
         Counter(
             "reserved MB",
-            memory("reserved_bytes", "reserved_bytes, event FROM allocator_reserved"),
+            memory(
+                "reserved_bytes", "reserved_bytes, event FROM allocator_totals WHERE starts_with(action, 'segment_')"
+            ),
             decimals=6,
             uses=("allocator",),
         ),

@@ -340,7 +340,8 @@ def _memory_snapshot(rng: random.Random, folder: Path) -> Input:
     path, found = folder / "snapshot.pickle", corpus.memory_snapshot()
     is_whole = _pickle(found, rng, path)
     there = laws.snapshot_rows(found) if is_whole else None
-    return Input(path, there, lambda kept: kept.get("allocator_events", 0) + kept.get("allocator_blocks", 0))
+    tables = ("allocator_events", "allocator_blocks", "allocator_stats")
+    return Input(path, there, lambda kept: sum(kept.get(table, 0) for table in tables))
 
 
 def _flight_recorder(rng: random.Random, folder: Path) -> Input:

@@ -162,6 +162,7 @@ def memory_snapshot() -> dict[str, Any]:
     [path] = SAMPLES.glob("*/torch/*.memory_snapshot.pickle")
     found: dict[str, Any] = pickle.loads(path.read_bytes())
     found["device_traces"] = [trace[:60] for trace in found["device_traces"]]
+    found["memory_stats"] = [{"allocated_bytes.all.peak": 81975819264, "num_ooms": 1}]
     return found
 
 

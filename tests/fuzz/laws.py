@@ -61,14 +61,20 @@ def rocpd_rows(path: Path) -> int | None:
 
 
 def snapshot_rows(snapshot: dict[str, Any]) -> int | None:
-    """Events and blocks of a memory snapshot; None if its lists are no lists, and it is refused."""
+    """Events, blocks and statistics of a memory snapshot; None if its lists are no lists, and it is refused."""
     traces, segments = snapshot.get("device_traces"), snapshot.get("segments")
     if not isinstance(traces, list) or not isinstance(segments, list):
         return None
     # What is no list of events, or no segment with blocks, is something lost, too.
     events = sum(len(trace) if isinstance(trace, list) else 1 for trace in traces)
     blocks = [s.get("blocks") if isinstance(s, dict) else None for s in segments]
-    return events + sum(len(b) if isinstance(b, list) else 1 for b in blocks)
+    devices = snapshot.get("memory_stats", [])
+    stats = devices if isinstance(devices, list) else [None]
+    return (
+        events
+        + sum(len(found) if isinstance(found, list) else 1 for found in blocks)
+        + sum(len(found) if isinstance(found, dict) else 1 for found in stats)
+    )
 
 
 def inspector_rows(data: bytes) -> int:

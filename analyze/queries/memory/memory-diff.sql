@@ -3,13 +3,14 @@
 -- Each snapshot is compared with the previous one of the same rank and device in the recordings; the first one with the
 -- start of its history. Bytes are requested ones, of blocks that the program holds. All rows of a snapshot add up to
 -- the change of what it holds.
--- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
---                                 its lines, the nn.Module that ran, its module list, or what they are for.
+-- @param group frame|path|module|layers|category|stream|pool = frame   What a row is: the program's innermost line, all
+--                                 its lines, the nn.Module that ran, its module list, what the bytes are for,
+--                                 a stream, or a memory pool.
 -- @column run_id id               The snapshot.
 -- @column before_run_id id        The snapshot that it is compared with; NULL: the start of its history.
 -- @column rank index              Process rank.
 -- @column device index            Device.
--- @column {group} text            Who requested the bytes; (not recorded) without a stack.
+-- @column {group} text            Who requested the bytes; (not recorded) if not known.
 -- @column before_blocks count     Blocks held before.
 -- @column blocks count            Blocks held.
 -- @column before_bytes B          Their bytes before.

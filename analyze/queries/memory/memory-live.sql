@@ -25,19 +25,10 @@
 -- @needs a memory snapshot
 -- @pass all
 -- @plot bars y={group} x=bytes top=15
-WITH segments AS (
-    SELECT DISTINCT run_id, rank, device, segment_addr, segment_addr + segment_bytes AS end_addr, pool
-    FROM allocator_blocks
-),
-live AS (
-    SELECT
-        l.* REPLACE (coalesce('stream ' || l.stream, '(not recorded)') AS stream), m.start_ns AS moment_ns,
-        -- The snapshot lists the segments of its end: a freed address may be in another segment by then.
-        CASE WHEN l.freed_event IS NULL AND l.addr < g.end_addr THEN g.pool ELSE '(not recorded)' END AS pool
+WITH live AS (
+    SELECT l.*, m.start_ns AS moment_ns
     FROM allocator_requests l
     JOIN allocator_moments m ON m.run_id = l.run_id AND m.rank = l.rank AND m.device = l.device
-    ASOF LEFT JOIN segments g
-        ON g.run_id = l.run_id AND g.rank = l.rank AND g.device = l.device AND l.addr >= g.segment_addr
     WHERE m.moment = '{at}' AND l.event <= m.at_event AND coalesce(l.freed_event > m.at_event, true)
 )
 SELECT

@@ -3,15 +3,16 @@
 -- From the history of a memory snapshot, in buckets of equal length, in whole ns, from its first event to the last. The
 -- rows of a bucket add up to what the program held at its end. Bytes are requested ones.
 -- @param buckets int[1..10000] = 50   Number of buckets.
--- @param group frame|path|module|layers|category = frame   Who requested the bytes: the program's innermost line, all
---                                 its lines, the nn.Module that ran, its module list, or what they are for.
+-- @param group frame|path|module|layers|category|stream|pool = frame   What a row is: the program's innermost line, all
+--                                 its lines, the nn.Module that ran, its module list, what the bytes are for,
+--                                 a stream, or a memory pool.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device index            Device.
 -- @column bucket index            Bucket, from 0.
 -- @column start_ns ns             Its start, since the first event of the run (`run_zeros`).
 -- @column span_ns ns              Its length.
--- @column {group} text            Who requested the bytes; (not recorded) without a stack.
+-- @column {group} text            Who requested the bytes; (not recorded) if not known.
 -- @column blocks count            Blocks that it holds at the end of the bucket.
 -- @column bytes B                 Their bytes.
 -- @main run_id, rank, device, start_ns, {group}, blocks, bytes

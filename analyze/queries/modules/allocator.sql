@@ -1,62 +1,58 @@
 -- The caching allocator as memory snapshots of torch.cuda.memory record it: who holds which bytes, and when.
 -- @use program_frames
 
--- @view allocator_changes  a row is a change of the bytes that the program holds: an allocation or a free.
+-- @view allocator_totals  a row is an event that changes the bytes that the program holds, or that the allocator has
+--   reserved on a device.
 -- @columns run_group, run_id, rank
 -- @column device index            Device.
 -- @column event index             Number in the history of the device.
 -- @columns start_ns
--- @column action text             alloc or free_requested.
+-- @column action text             alloc, free_requested, or one of a segment.
 -- @column addr id                 Address.
--- @column change_bytes B          Requested bytes; negative for a free.
+-- @column change_bytes B          Requested bytes; negative for a free; 0 for a segment.
 -- @column stream id               Stream.
 -- @column stack id                Stack; NULL if none was recorded.
 -- @column metadata text           The program's text of its metadata; NULL if none was recorded.
 -- @column held_bytes B            Requested bytes that the program holds after it, computed from the history's end.
-CREATE VIEW allocator_changes AS
+-- @column reserved_bytes B        Bytes of all segments after it, computed from the history's end.
+CREATE VIEW allocator_totals AS
 WITH _changes AS (
-    SELECT *, CASE action WHEN 'alloc' THEN bytes ELSE -bytes END AS change_bytes
+    SELECT
+        *, CASE action WHEN 'alloc' THEN bytes WHEN 'free_requested' THEN -bytes ELSE 0 END AS change_bytes,
+        CASE
+            WHEN action IN ('segment_alloc', 'segment_map') THEN bytes
+            WHEN action IN ('segment_free', 'segment_unmap') THEN -bytes
+            ELSE 0
+        END AS segment_change
     FROM allocator_events
-    WHERE action IN ('alloc', 'free_requested')
+    WHERE action IN ('alloc', 'free_requested') OR starts_with(action, 'segment_')
 ),
-_at_end AS (
-    SELECT run_id, rank, device, sum(requested_bytes) AS end_bytes
+_held AS (
+    SELECT run_id, rank, device, sum(requested_bytes) AS held_at_end
     FROM allocator_blocks
     WHERE state = 'active_allocated'
     GROUP BY run_id, rank, device
-)
-SELECT
-    c.run_group, c.run_id, c.rank, c.device, event, start_ns, action, addr, change_bytes, stream, stack,
-    metadata, (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS held_bytes
-FROM _changes c LEFT JOIN _at_end e ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device
-WINDOW later AS (
-    PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
-);
-
--- @view allocator_reserved  a row is a change of the bytes that the allocator has reserved on a device.
--- @columns run_group, run_id, rank
--- @column device index            Device.
--- @column event index             Number in the history of the device.
--- @columns start_ns
--- @column reserved_bytes B        Bytes of all segments after it, computed from the history's end.
-CREATE VIEW allocator_reserved AS
-WITH _changes AS (
-    SELECT *, CASE WHEN action IN ('segment_alloc', 'segment_map') THEN bytes ELSE -bytes END AS change_bytes
-    FROM allocator_events
-    WHERE starts_with(action, 'segment_')
 ),
-_at_end AS (
-    SELECT run_id, rank, device, sum(segment_bytes) AS end_bytes
+_reserved AS (
+    SELECT run_id, rank, device, sum(segment_bytes) AS reserved_at_end
     FROM (SELECT DISTINCT run_id, rank, device, segment_addr, segment_bytes FROM allocator_blocks)
     GROUP BY run_id, rank, device
 )
 SELECT
-    c.run_group, c.run_id, c.rank, c.device, event, start_ns,
-    (coalesce(end_bytes, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS reserved_bytes
-FROM _changes c LEFT JOIN _at_end e ON e.run_id = c.run_id AND e.rank = c.rank AND e.device = c.device
+    c.run_group, c.run_id, c.rank, c.device, event, start_ns, action, addr, change_bytes, stream, stack, metadata,
+    (coalesce(held_at_end, 0) - coalesce(sum(change_bytes) OVER later, 0))::BIGINT AS held_bytes,
+    (coalesce(reserved_at_end, 0) - coalesce(sum(segment_change) OVER later, 0))::BIGINT AS reserved_bytes
+FROM _changes c
+LEFT JOIN _held h ON h.run_id = c.run_id AND h.rank = c.rank AND h.device = c.device
+LEFT JOIN _reserved r ON r.run_id = c.run_id AND r.rank = c.rank AND r.device = c.device
 WINDOW later AS (
     PARTITION BY c.run_id, c.rank, c.device ORDER BY event ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
 );
+
+-- @view allocator_changes  a row is a change of the bytes that the program holds: an allocation or a free.
+-- @column * of allocator_totals
+CREATE VIEW allocator_changes AS
+SELECT * FROM allocator_totals WHERE action IN ('alloc', 'free_requested');
 
 -- @view allocator_lifetimes  a row is an allocation that the history or the state at its end has.
 -- @columns run_group, run_id, rank
@@ -179,7 +175,16 @@ FROM _frames LEFT JOIN _modules USING (run_id, rank, stack)
 GROUP BY run_id, rank, stack;
 
 -- @view allocator_requests  a row is one of `allocator_lifetimes`, with the program's lines that requested it.
--- @column * of allocator_lifetimes
+-- @columns run_group, run_id, rank
+-- @column device index            Device.
+-- @column event index             The event that allocated it; -1 if it is older than the history.
+-- @columns start_ns
+-- @column freed_event index       The event that freed it; NULL if none did.
+-- @column addr id                 Address.
+-- @column bytes B                 Requested bytes.
+-- @column stream text             `stream` and its number, or (not recorded).
+-- @column stack id                Who allocated it; NULL if it was not recorded.
+-- @column metadata text           The program's text of its metadata; NULL if none was recorded.
 -- @column frame text              As in `allocator_owners`, or (not recorded).
 -- @column path text               As in `allocator_owners`, or (not recorded).
 -- @column module text             The metadata, in which `collect` names the nn.Module; else `module_path`; else
@@ -187,10 +192,21 @@ GROUP BY run_id, rank, stack;
 -- @column layers text             The module; one that the metadata names up to its first number: GPT.layers of
 --                                 GPT.layers.3.attention.
 -- @column category text           As in `allocator_owners`, or (not recorded).
+-- @column pool text               Memory pool; (not recorded) if it was freed: the snapshot lists the segments of its
+--                                 end, and a freed address may be in another segment by then.
 CREATE VIEW allocator_requests AS
+WITH _segments AS (
+    SELECT DISTINCT run_id, rank, device, segment_addr, segment_addr + segment_bytes AS end_addr, pool
+    FROM allocator_blocks
+)
 SELECT
-    l.*, coalesce(frame, '(not recorded)') AS frame, coalesce(path, '(not recorded)') AS path,
+    l.* REPLACE (coalesce('stream ' || l.stream, '(not recorded)') AS stream),
+    coalesce(frame, '(not recorded)') AS frame, coalesce(path, '(not recorded)') AS path,
     coalesce(metadata, module_path, CASE WHEN l.stack IS NULL THEN '(not recorded)' ELSE '(no module)' END) AS module,
     coalesce(regexp_replace(metadata, '\.\d.*$', ''), module) AS layers,
-    coalesce(category, '(not recorded)') AS category
-FROM allocator_lifetimes l LEFT JOIN allocator_owners USING (run_id, rank, stack);
+    coalesce(category, '(not recorded)') AS category,
+    CASE WHEN l.freed_event IS NULL AND l.addr < g.end_addr THEN g.pool ELSE '(not recorded)' END AS pool
+FROM allocator_lifetimes l
+LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
+ASOF LEFT JOIN _segments g
+    ON g.run_id = l.run_id AND g.rank = l.rank AND g.device = l.device AND l.addr >= g.segment_addr;

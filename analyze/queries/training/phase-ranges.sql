@@ -1,6 +1,7 @@
 -- When does each phase of the training steps run on the CPU?
 --
--- The phases of `phases`, on the time axis of `memory-timeline`. Ranks without allocator events are left out.
+-- The phases of `phases`, on the time axis of `memory-timeline`. Ranks without allocator events or a memory snapshot
+-- are left out.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column phase text              Phase of the training step.
@@ -9,6 +10,10 @@
 -- @order run_id, rank, start_ns, phase
 -- @use phases, run_zeros
 -- @needs ranges or a backward pass (phases, see `phases`), and allocator events (profile_memory=True)
+--       or a memory snapshot
 -- @full ranges
 SELECT run_group, run_id, rank, phase, start_ns - zero_ns AS start_ns, dur_ns
-FROM phase_ranges JOIN run_zeros USING (run_id) SEMI JOIN memory_events USING (run_id, rank)
+FROM phase_ranges JOIN run_zeros USING (run_id)
+SEMI JOIN (
+    SELECT run_id, rank FROM memory_events UNION ALL SELECT run_id, rank FROM allocator_events
+) USING (run_id, rank)
