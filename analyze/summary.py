@@ -41,7 +41,7 @@ def percent(value: float) -> str:
 
 def measures(row: Mapping[str, Any]) -> list[Measure]:
     """Return the figures that are known of a recording, from its row of `summary`."""
-    found = [*_hang(row), *_time(row), *_gpu(row), *_kernels(row), *_rates(row), *_memory(row)]
+    found = [*_hang(row), *_out_of_memory(row), *_time(row), *_gpu(row), *_kernels(row), *_rates(row), *_memory(row)]
     if row["ranks"]:
         found.append(Measure("ranks", row["ranks"], "index", _recorded(row), "runs"))
     return found
@@ -62,6 +62,12 @@ def _hang(row: Mapping[str, Any]) -> list[Measure]:
     if row["hung_groups"] is None:
         return []
     return [Measure("hung process groups", row["hung_groups"], "index", row["hang"] or "all completed", "hang")]
+
+
+def _out_of_memory(row: Mapping[str, Any]) -> list[Measure]:
+    if row["oom_bytes"] is None:
+        return []
+    return [Measure("out of memory", row["oom_bytes"], "B", f"requested: {row['oom']}", "memory-oom")]
 
 
 def _kernels(row: Mapping[str, Any]) -> list[Measure]:

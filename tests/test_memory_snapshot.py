@@ -140,6 +140,10 @@ def test_oom_without_a_history(tmp_path: Path) -> None:
     (row,) = ask(path, "memory-oom")
     assert (row["held_bytes"], row["cause"]) == (10 * MIB, "too large")
     assert ask(path, "memory-live") == []
+    blocks = [b | {"frames": []} for b in SEGMENTS[0]["blocks"]]
+    checks = ask(write(path, EVENTS[-1:], [segment(500, 20 * MIB, blocks)]), "health")
+    [said] = [r["value"] for r in checks if r["fact"] == "out of GPU memory"]
+    assert said == "GPU 0: 10.0 MiB held; collect run --memory-history records by whom"
 
 
 def test_sample_adds_up_to_what_torch_counted() -> None:
@@ -158,7 +162,10 @@ def test_sample_adds_up_to_what_torch_counted() -> None:
     assert row["where"] == "out_of_memory.py:15 <module>"
     [said] = [r["value"] for r in ask(sample, "health") if r["fact"] == "out of GPU memory"]
     owned_pct = 100 * (current // step * step) / current
-    assert said == f"GPU 0: {owned_pct:.1f} % of the {current / MIB:.1f} MiB held are of out_of_memory.py:15 <module>"
+    assert (
+        said
+        == f"GPU 0: {owned_pct:.1f} % of the {current / (MIB << 10):.1f} GiB held are of out_of_memory.py:15 <module>"
+    )
 
 
 def test_operators_of_a_failed_program_are_those_of_its_full_block() -> None:
@@ -514,6 +521,6 @@ def test_layers_of_a_recording_add_up() -> None:
     assert [max(r[c] for r in timeline) for c in columns] == [peak, peaks["reserved_bytes"]]
     [said] = [r["value"] for r in ask(path, "health") if r["fact"] == "out of GPU memory"]
     assert said == (
-        f"GPU 0: {100 * layers / everything:.1f} % of the {everything / MIB:.1f} MiB held are activations of "
+        f"GPU 0: {100 * layers / everything:.1f} % of the {everything / (MIB << 10):.1f} GiB held are activations of "
         "Model.encoder.layers, encoder_oom.py:21 forward"
     )

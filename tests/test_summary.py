@@ -93,7 +93,10 @@ def test_recordings_without_times_say_what_they_have(tmp_path: Path) -> None:
     snapshot = pickle.loads(path.read_bytes())
     segments = {"segment_alloc": 1, "segment_free": -1}
     reserved = accumulate(segments.get(e["action"], 0) * e["size"] for e in snapshot["device_traces"][0])
-    peak, _ = measures(ask(path, "summary")[0])
+    oom, peak, _ = measures(ask(path, "summary")[0])
+    # torch/log.txt: 6.25 GiB more were requested. 12 of 6400 MiB are 98.9 % of 81437802496 bytes.
+    assert (oom.name, oom.value) == ("out of memory", 6400 << 20)
+    assert oom.detail == "requested: too large; GPU 0: 98.9 % of the 75.8 GiB held are of out_of_memory.py:15 <module>"
     assert (peak.name, peak.value, peak.detail) == ("peak memory", max(reserved), "reserved on a GPU")
     without_history = tmp_path / "snapshot.pickle"
     without_history.write_bytes(pickle.dumps(snapshot | {"device_traces": [[]]}))

@@ -4,9 +4,9 @@
 -- without either, from the collector's step_metrics: peaks over the devices of the process, since the start of the run.
 -- The history of a snapshot has requested bytes, which the allocator rounds up: its peak of them is that of
 -- torch.cuda.memory_stats() if the history is complete. Snapshots of `collect` also have torch's own peaks, since the
--- program started or reset them: torch.cuda.max_memory_allocated(). Nsight Systems records the memory that a process takes from the
--- driver: reserved_bytes, which includes memory outside the caching allocator (NCCL, cuBLAS, modules), and pinned host
--- memory (device -1). It does not record allocated bytes, so step_metrics have a row, too.
+-- program started or reset them: torch.cuda.max_memory_allocated(). Nsight Systems records the memory that a process
+-- takes from the driver: reserved_bytes, which includes memory outside the caching allocator (NCCL, cuBLAS, modules),
+-- and pinned host memory (device -1). It does not record allocated bytes, so step_metrics have a row, too.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
 -- @column device_type text        cpu, cuda, hip or xpu.

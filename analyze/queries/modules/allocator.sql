@@ -1,5 +1,5 @@
 -- The caching allocator as memory snapshots of torch.cuda.memory record it: who holds which bytes, and when.
--- @use program_frames
+-- @use arithmetic, program_frames
 
 -- @view allocator_totals  a row is an event that changes the bytes that the program holds, or that the allocator has
 --   reserved on a device.
@@ -210,3 +210,47 @@ FROM allocator_lifetimes l
 LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
 ASOF LEFT JOIN _segments g
     ON g.run_id = l.run_id AND g.rank = l.rank AND g.device = l.device AND l.addr >= g.segment_addr;
+
+-- @view exhausted_devices  a row is a rank whose GPU memory ran out: of its devices the one that held most then.
+-- @columns run_id, rank
+-- @column device index            Device.
+-- @column held_bytes B            Requested bytes that the program held.
+-- @column holders text            A phrase: who held most of them, by the layers where the snapshot names modules, else
+--                                 by the line of the program.
+CREATE VIEW exhausted_devices AS
+WITH _held AS (
+    SELECT
+        r.run_id, r.rank, r.device, r.frame, CASE WHEN r.metadata IS NOT NULL THEN r.layers ELSE r.frame END AS owner,
+        CASE r.category
+            WHEN 'optimizer_state' THEN 'optimizer state ' WHEN 'other' THEN '' WHEN '(not recorded)' THEN ''
+            ELSE r.category || 's '
+        END AS what,
+        sum(r.bytes) AS bytes
+    FROM allocator_requests r JOIN allocator_moments m USING (run_id, rank, device)
+    WHERE m.moment = 'oom' AND r.event <= m.at_event AND coalesce(r.freed_event > m.at_event, true)
+    GROUP BY ALL
+),
+_owners AS (
+    SELECT
+        run_id, rank, device, owner, what, sum(bytes) AS owned_bytes, arg_min(frame, (-bytes, frame)) AS frame,
+        sum(sum(bytes)) OVER (PARTITION BY run_id, rank, device)::BIGINT AS held_bytes
+    FROM _held
+    GROUP BY run_id, rank, device, owner, what
+)
+SELECT
+    run_id, rank, device, held_bytes,
+    CASE
+        WHEN owner = '(not recorded)' AND owned_bytes = held_bytes
+            THEN printf('GPU %d: %s held; collect run --memory-history records by whom', device, held)
+        ELSE printf(
+            'GPU %d: %.1f %% of the %s held are %sof %s', device, pct(owned_bytes, held_bytes), held, what,
+            concat_ws(', ', owner, nullif(frame, owner))
+        )
+    END AS holders
+FROM (
+    SELECT
+        *, CASE WHEN held_bytes < 1 << 30 THEN printf('%.1f MiB', held_bytes / 1048576)
+            ELSE printf('%.1f GiB', held_bytes / 1073741824) END AS held
+    FROM _owners
+)
+QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device, owned_bytes DESC, owner) = 1;

@@ -294,34 +294,6 @@ block_times AS (
     WHERE g.profiler = 'gpu'
     WINDOW of_run AS (PARTITION BY g.run_id)
 ),
--- Who held memory when it ran out: the layers, where the snapshot names modules, else the line of the program.
-held_when_full AS (
-    SELECT
-        r.run_id, r.rank, r.device, r.frame, CASE WHEN r.metadata IS NOT NULL THEN r.layers ELSE r.frame END AS owner,
-        CASE r.category
-            WHEN 'optimizer_state' THEN 'optimizer state ' WHEN 'other' THEN '' WHEN '(not recorded)' THEN ''
-            ELSE r.category || 's '
-        END AS what,
-        sum(r.bytes) AS bytes
-    FROM allocator_requests r JOIN allocator_moments m USING (run_id, rank, device)
-    WHERE m.moment = 'oom' AND r.event <= m.at_event AND coalesce(r.freed_event > m.at_event, true)
-    GROUP BY ALL
-),
-owners_when_full AS (
-    SELECT
-        run_id, rank, device, owner, what, sum(bytes) AS owned_bytes, arg_min(frame, (-bytes, frame)) AS frame,
-        sum(sum(bytes)) OVER (PARTITION BY run_id, rank, device) AS held_bytes
-    FROM held_when_full
-    GROUP BY run_id, rank, device, owner, what
-),
--- Of each rank the device that held most, with the owner of most of it.
-exhausted AS (
-    SELECT
-        run_id, rank, device, held_bytes, pct(owned_bytes, held_bytes) AS owned_pct,
-        concat(what, 'of ', owner, CASE WHEN owner <> frame THEN ', ' || frame END) AS owner
-    FROM owners_when_full
-    QUALIFY row_number() OVER (PARTITION BY run_id, rank ORDER BY held_bytes DESC, device, owned_bytes DESC, owner) = 1
-),
 failures AS (
     SELECT run_id, rank, device, arg_max(concat(cause, ': ', advice), start_ns) AS advice
     FROM failed_requests
@@ -647,9 +619,8 @@ of_ranks AS (
     UNION ALL
     SELECT
         run_group, run_id, rank, 22, 'out of GPU memory', held_bytes, 'warning',
-        printf('GPU %d: %.1f %% of the %.1f MiB held are %s', device, owned_pct, held_bytes / 1048576, owner),
-        coalesce(advice, 'the program failed or tried again: memory-live at=oom says who held it')
-    FROM ranks JOIN exhausted USING (run_id, rank) LEFT JOIN failures USING (run_id, rank, device)
+        holders, coalesce(advice, 'the program failed or tried again: memory-live at=oom says who held it')
+    FROM ranks JOIN exhausted_devices USING (run_id, rank) LEFT JOIN failures USING (run_id, rank, device)
     UNION ALL
     SELECT
         run_group, run_id, rank, 24, 'free GPU memory between live blocks', pct(stuck_bytes, reserved_bytes),

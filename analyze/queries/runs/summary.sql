@@ -27,6 +27,9 @@
 -- @column peak_reserved_bytes B   Most bytes reserved on one GPU: by the caching allocator, or from the driver.
 -- @column peak_cpu_bytes B        Most bytes that the CPU allocator had allocated in one process.
 -- @column held_bytes B            Most bytes allocated on one GPU when a memory snapshot was written.
+-- @column oom_bytes B             The request that failed when a GPU's memory ran out; of several ranks and GPUs, the
+--                                 last one of the GPU that held most.
+-- @column oom text                Its cause (see `memory-oom`), and who held most of the memory.
 -- @column counted_kernels count   Launches with counters (Nsight Compute), where no pass timed the GPU.
 -- @column counted_ns ns           Sum of their durations; empty unless all were measured.
 -- @column summed_kernels count    Kernel calls of logs with sums only (nvprof).
@@ -37,18 +40,20 @@
 --                                 another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
--- @use arithmetic, block_limits, gpu_timeline, hangs, memory, ncu, steps, time_sums
+-- @use allocator, arithmetic, block_limits, gpu_timeline, hangs, memory, ncu, steps, time_sums
 -- @answer flops_used mfu
 -- @answer peaks_of_memory memory-peak
 -- @answer inference serving
 -- @answer hung hang
 -- @answer held memory-fragmentation
+-- @answer failed_requests memory-oom
 -- @needs runs that --where and --profiler leave
 -- @pass all
 -- @drill undisturbed_step_ns steps run_id={run_id}
 -- @drill avg_step_ns steps run_id={run_id}
 -- @drill mfu_pct mfu run_id={run_id}
 -- @drill peak_bytes memory-peak run_id={run_id}
+-- @drill oom_bytes memory-oom run_id={run_id}
 WITH passes AS (
     SELECT
         run_group, run_id, ranks, profiler, coalesce(workload_id, run_id::VARCHAR) AS workload,
@@ -181,6 +186,11 @@ snapshots AS (
     FROM (SELECT run_id, rank, device, sum(allocated_bytes)::BIGINT AS bytes FROM held GROUP BY ALL)
     GROUP BY run_id
 ),
+exhausted AS (
+    SELECT run_id, requested_bytes AS oom_bytes, concat_ws('; ', cause, holders) AS oom
+    FROM failed_requests f JOIN exhausted_devices e USING (run_id, rank, device)
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY e.held_bytes DESC, rank, start_ns DESC) = 1
+),
 counted AS (
     SELECT
         run_id, count(*) AS counted_kernels,
@@ -204,7 +214,8 @@ known AS (
         arg_min(peak_cpu_bytes, full_first) AS peak_cpu_bytes,
         arg_min(prefill_tokens_per_s, full_first) AS prefill_tokens_per_s,
         arg_min(decode_tokens_per_s, full_first) AS decode_tokens_per_s,
-        arg_min(held_bytes, full_first) AS held_bytes, arg_min(counted_kernels, full_first) AS counted_kernels,
+        arg_min(held_bytes, full_first) AS held_bytes, arg_min(oom_bytes, full_first) AS oom_bytes,
+        arg_min(oom, full_first) AS oom, arg_min(counted_kernels, full_first) AS counted_kernels,
         arg_min(counted_ns, full_first) AS counted_ns, arg_min(summed_kernels, full_first) AS summed_kernels,
         arg_min(summed_ns, full_first) AS summed_ns, arg_min(hung_groups, full_first) AS hung_groups,
         arg_min(hang, full_first) AS hang
@@ -214,6 +225,7 @@ known AS (
     LEFT JOIN peaks USING (run_id)
     LEFT JOIN tokens USING (run_id)
     LEFT JOIN snapshots USING (run_id)
+    LEFT JOIN exhausted USING (run_id)
     LEFT JOIN counted USING (run_id)
     LEFT JOIN summed USING (run_id)
     LEFT JOIN hung_runs('hung') USING (run_id)
@@ -223,7 +235,7 @@ SELECT
     k.run_group, k.run_id, ranks, gpus, steps, undisturbed_step_ns, avg_step_ns,
     round(coalesce(span_ns, cpu_ns))::BIGINT AS span_ns, compute_pct, exposed_comm_pct, exposed_memcpy_pct, idle_pct,
     undisturbed_idle_pct, undisturbed_mfu_pct, mfu_pct, images_per_s, prefill_tokens_per_s, decode_tokens_per_s,
-    peak_bytes, peak_reserved_bytes, peak_cpu_bytes, held_bytes,
+    peak_bytes, peak_reserved_bytes, peak_cpu_bytes, held_bytes, oom_bytes, oom,
     CASE WHEN gpus IS NULL THEN counted_kernels END AS counted_kernels,
     CASE WHEN gpus IS NULL THEN counted_ns END AS counted_ns, summed_kernels, summed_ns, hung_groups, hang
 FROM known k
