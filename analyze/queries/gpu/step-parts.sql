@@ -42,7 +42,7 @@ placed AS (
 ),
 work AS (
     SELECT
-        t.track, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone,
+        t.track, t.run_group, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone,
         -- Of work that began before the step, too, the last to begin counts.
         track_ns(
             CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END, w.start_ns
@@ -66,37 +66,36 @@ overlapping AS (
     SELECT * FROM work_in_steps WHERE NOT alone
 ),
 latest AS (
-    SELECT latest.window_id AS window_id, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS latest_ns
+    SELECT latest.run_group AS run_group, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS latest_ns
     FROM intervals_latest('overlapping')
-    GROUP BY latest.window_id, latest.part
+    GROUP BY latest.run_group, latest.part
 ),
 sums AS (
     SELECT
-        window_id, part, sum(end_ns - start_ns)::BIGINT AS work_ns,
+        run_group, part, sum(end_ns - start_ns)::BIGINT AS work_ns,
         coalesce(sum(end_ns - start_ns) FILTER (alone), 0)::BIGINT AS alone_ns
     FROM work_in_steps
-    GROUP BY window_id, part
+    GROUP BY run_group, part
 ),
 all_work AS (
-    SELECT window_id, part, work_ns, alone_ns + coalesce(latest_ns, 0) AS exposed_ns
-    FROM sums LEFT JOIN latest USING (window_id, part)
+    SELECT s.run_group, s.part, work_ns, alone_ns + coalesce(latest_ns, 0) AS exposed_ns
+    FROM sums s LEFT JOIN latest l ON l.run_group IS NOT DISTINCT FROM s.run_group AND l.part = s.part
 ),
-windows AS (
-    SELECT w.window_id, t.run_group, w.end_ns - w.start_ns AS step_ns
-    FROM gpu_windows_step w JOIN gpu_tracks t USING (track)
+steps AS (
+    SELECT run_group, count(*) AS steps, sum(w.end_ns - w.start_ns)::BIGINT AS all_ns
+    FROM gpu_windows_step w JOIN gpu_tracks USING (track)
+    GROUP BY run_group
 ),
 parts AS (
     SELECT run_group, part, exposed_ns, work_ns - exposed_ns AS hidden_ns
-    FROM all_work JOIN windows USING (window_id)
+    FROM all_work
     UNION ALL
-    SELECT run_group, '(idle)', step_ns - coalesce(busy_ns, 0), 0
-    FROM windows LEFT JOIN (SELECT window_id, sum(exposed_ns) AS busy_ns FROM all_work GROUP BY ALL) USING (window_id)
-),
-steps AS (
-    SELECT run_group, count(*) AS steps, sum(step_ns) AS all_ns FROM windows GROUP BY run_group
+    SELECT run_group, '(idle)', all_ns - coalesce(busy_ns, 0), 0
+    FROM steps s
+    LEFT JOIN (SELECT run_group AS busy_group, sum(exposed_ns)::BIGINT AS busy_ns FROM all_work GROUP BY run_group)
+        ON busy_group IS NOT DISTINCT FROM run_group
 )
 SELECT
-    s.run_group, part AS "{group}", sum(exposed_ns)::DOUBLE / any_value(steps) AS exposed_ns,
-    sum(hidden_ns)::DOUBLE / any_value(steps) AS hidden_ns, pct(sum(exposed_ns), any_value(all_ns)) AS step_pct
+    s.run_group, part AS "{group}", exposed_ns::DOUBLE / steps AS exposed_ns, hidden_ns::DOUBLE / steps AS hidden_ns,
+    pct(exposed_ns, all_ns) AS step_pct
 FROM parts p JOIN steps s ON s.run_group IS NOT DISTINCT FROM p.run_group
-GROUP BY s.run_group, part

@@ -36,7 +36,7 @@ buckets AS MATERIALIZED (
     FROM starts
 ),
 busy AS (
-    SELECT * FROM gpu_timeline WHERE kernels + copies > 0
+    SELECT * FROM gpu_timeline WHERE kernels > 0 OR copies > 0
 ),
 segments AS (
     SELECT * FROM intervals_clip('busy', 'buckets')

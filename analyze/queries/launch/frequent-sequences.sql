@@ -76,8 +76,9 @@ in_order AS (
         lead(call) OVER () IS NOT DISTINCT FROM call AS is_followed
     FROM (
         SELECT *, (run_id, rank, op_tid, outer_start_ns, operator, device) AS call
-        FROM coded
-        ORDER BY run_id, rank, op_tid, outer_start_ns, operator, device, start_ns, correlation_id
+        FROM (
+            FROM coded ORDER BY run_id, rank, op_tid, outer_start_ns, operator, device, start_ns, correlation_id
+        )
     )
 ),
 -- Drop calls with a single launch.
@@ -107,8 +108,10 @@ spelled AS (
     SELECT *, list_transform(pieces[number:number + length - 1], lambda p : p.code) AS names FROM begun
 ),
 compared AS (
-    -- Launches that it shares with the previous occurrence of the same sequence.
-    SELECT *, lag(number) OVER (PARTITION BY series, names ORDER BY number) + length - number AS overlap
+    -- Launches that it shares with the previous occurrence of the same sequence; all the work of a call has no other.
+    SELECT
+        *, CASE WHEN $length > 0 THEN lag(number) OVER (PARTITION BY series, names ORDER BY number) + length - number
+            END AS overlap
     FROM spelled
 ),
 measured AS (

@@ -133,7 +133,7 @@ CREATE VIEW gpu_segments_span AS SELECT *, track AS window_id FROM gpu_timeline;
 -- @column window_id index         Its window in gpu_windows_step.
 CREATE VIEW gpu_segments_step AS
 WITH _busy AS (
-    SELECT * FROM gpu_timeline WHERE kernels + copies > 0
+    SELECT * FROM gpu_timeline WHERE kernels > 0 OR copies > 0
 )
 SELECT * FROM intervals_clip('_busy', 'gpu_windows_step');
 
@@ -193,7 +193,7 @@ WITH _recorded AS (
 _busy AS (
     SELECT track, sum(least(end_ns, last_ns) - greatest(start_ns, first_ns))::BIGINT AS busy_ns
     FROM gpu_timeline JOIN _recorded USING (track)
-    WHERE kernels + copies > 0 AND end_ns > first_ns AND start_ns < last_ns
+    WHERE (kernels > 0 OR copies > 0) AND end_ns > first_ns AND start_ns < last_ns
     GROUP BY track
 )
 SELECT

@@ -173,17 +173,12 @@ _overlapping AS MATERIALIZED (
     FROM (SELECT * EXCLUDE (previous_end_ns, _alone) FROM _marked WHERE NOT _alone) i
 ),
 _edges AS MATERIALIZED (
-    SELECT track, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns
-    FROM (SELECT DISTINCT item.track AS track, unnest([item.start_ns, item.end_ns]) AS at_ns FROM _overlapping)
+    SELECT turn, at_ns, row_number() OVER edge AS number, lead(at_ns) OVER edge AS next_ns
+    FROM (SELECT turn, item.track AS track, unnest([item.start_ns, item.end_ns]) AS at_ns FROM _overlapping)
     WINDOW edge AS (ORDER BY track, at_ns)
 ),
-_begun AS MATERIALIZED (
-    SELECT o.turn, o.item.end_ns AS end_ns, e.track, e.number
-    FROM _overlapping o JOIN _edges e ON e.track = o.item.track AND e.at_ns = o.item.start_ns
-),
 _covered AS (
-    SELECT turn, unnest(range(b.number, e.number)) AS number
-    FROM _begun b JOIN _edges e ON e.track = b.track AND e.at_ns = b.end_ns
+    SELECT turn, unnest(range(min(number), max(number))) AS number FROM _edges GROUP BY turn
 ),
 _last AS (
     SELECT number, max(turn) AS turn FROM _covered GROUP BY number
@@ -191,7 +186,9 @@ _last AS (
 SELECT track, start_ns, end_ns, i AS latest
 FROM (SELECT * EXCLUDE (previous_end_ns, _alone) FROM _marked WHERE _alone) i
 UNION ALL
-SELECT e.track, e.at_ns, e.next_ns, item FROM _last JOIN _edges e USING (number) JOIN _overlapping USING (turn);
+SELECT item.track, e.at_ns, e.next_ns, item
+FROM _last l JOIN _edges e USING (number) JOIN _overlapping o ON o.turn = l.turn
+WHERE e.at_ns < e.next_ns;
 
 -- @macro intervals_innermost(t)  at each time the innermost of nested intervals (with `name`): disjoint segments.
 -- After a start, the innermost interval is that one; after an end, the last one that started at the remaining depth.

@@ -29,35 +29,33 @@
 -- @column roof_pct %              Achieved rate / attainable rate.
 -- @main name, shapes, busy_ns, flops_per_s, bound, roof_pct
 -- @order busy_ns DESC, name, shapes
--- @use gpu_timeline, intervals, op_bytes, op_flops, peaks
+-- @use arithmetic, gpu_timeline, intervals, op_bytes, op_flops, peaks
 -- @needs operators with input shapes (record_shapes=True) that launched kernels
 -- @rows if operators with input shapes launched kernels
 -- @pass gpu
-WITH owned AS MATERIALIZED (
-    SELECT
-        g.track AS gpu, w.run_id, w.rank, w.sized_call AS call,
-        CASE WHEN w.graph IS NOT NULL THEN w.correlation_id END AS replay, coalesce(p.is_tf32, false) AS is_tf32,
-        w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone
-    FROM gpu_work w
-    JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
-    LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
-    WHERE w.sized_call IS NOT NULL
-),
-launched AS MATERIALIZED (
-    SELECT run_id, rank, call, is_tf32, calls, signature
+WITH launched AS MATERIALIZED (
+    SELECT run_id, rank, call, signature, is_tf32, alone_ns, coalesce(replays, 1) AS calls
     FROM (
-        SELECT run_id, rank, call, bool_or(is_tf32) AS is_tf32, greatest(count(DISTINCT replay), 1) AS calls
-        FROM owned
-        GROUP BY run_id, rank, call
+        SELECT
+            w.run_id, w.rank, w.sized_call AS call, any_value(w.graph) AS graph,
+            coalesce(bool_or(p.is_tf32), false) AS is_tf32, sum(at_least_0(w.dur_ns)) FILTER (w.alone) AS alone_ns
+        FROM gpu_work w LEFT JOIN kernel_precisions p ON p.run_id = w.run_id AND p.name = w.name
+        WHERE w.sized_call IS NOT NULL
+        GROUP BY ALL
     )
     JOIN (SELECT run_id, rank, call, signature FROM sized_calls) USING (run_id, rank, call)
+    LEFT JOIN replays USING (run_id, rank, graph)
 ),
 kinds AS MATERIALIZED (
     SELECT
-        row_number() OVER () AS kind_id, s.*, c.is_tf32, c.calls, r.gpu_name,
+        row_number() OVER () AS kind_id, s.*, c.is_tf32, c.calls, c.alone_ns, r.gpu_name,
         is_tf32 OR coalesce(r.precision = 'tf32', false) AS tf32,
         TRY_CAST(s.input_dims AS JSON[]) AS dims, TRY_CAST(s.input_types AS VARCHAR[]) AS types
-    FROM (SELECT run_id, rank, signature, is_tf32, sum(calls)::BIGINT AS calls FROM launched GROUP BY ALL) c
+    FROM (
+        SELECT run_id, rank, signature, is_tf32, sum(calls)::BIGINT AS calls, sum(alone_ns)::BIGINT AS alone_ns
+        FROM launched
+        GROUP BY ALL
+    ) c
     JOIN call_signatures s USING (run_id, rank, signature)
     LEFT JOIN (SELECT run_id, gpu_name, precision FROM runs) r ON r.run_id = s.run_id
 ),
@@ -103,44 +101,41 @@ rows AS (
         dense_rank() OVER (ORDER BY run_group, gpu_name, name, type, shapes, tf32)::INTEGER AS row_id
     FROM figures
 ),
--- A track is a row and a GPU: the row's number in the upper 32 bits.
-tracks AS (
-    SELECT (r.row_id::BIGINT << 32) + w.gpu AS track, w.start_ns, w.end_ns, w.alone
-    FROM owned w
-    JOIN launched l ON l.run_id = w.run_id AND l.rank = w.rank AND l.call = w.call
-    JOIN rows r
-        ON r.run_id = l.run_id AND r.rank = l.rank AND r.signature = l.signature AND r.is_tf32 = l.is_tf32
-),
+-- Work alone on its GPU adds up. A track of other work is a row and a GPU: the row's number in the upper 32 bits.
 overlapping AS (
-    SELECT * FROM tracks WHERE NOT alone
+    SELECT (r.row_id::BIGINT << 32) + g.track AS track, w.start_ns, w.start_ns + w.dur_ns AS end_ns
+    FROM gpu_work w
+    JOIN gpu_tracks g ON g.run_id = w.run_id AND g.rank = w.rank AND g.device IS NOT DISTINCT FROM w.device
+    JOIN launched l ON l.run_id = w.run_id AND l.rank = w.rank AND l.call = w.sized_call
+    JOIN rows r ON r.run_id = l.run_id AND r.rank = l.rank AND r.signature = l.signature AND r.is_tf32 = l.is_tf32
+    WHERE NOT w.alone
 ),
-busy AS (
-    SELECT (track >> 32)::INTEGER AS row_id, sum(ns)::BIGINT AS busy_ns
-    FROM (
-        SELECT track, greatest(end_ns - start_ns, 0) AS ns FROM tracks WHERE alone
-        UNION ALL
-        SELECT track, covered_ns FROM intervals_coverage('overlapping')
-    )
+overlapped AS (
+    SELECT (track >> 32)::INTEGER AS row_id, sum(covered_ns) AS covered_ns
+    FROM intervals_coverage('overlapping')
     GROUP BY ALL
 ),
 sums AS (
     SELECT
         row_id, any_value(run_group) AS run_group, any_value(run_id) AS run_id, any_value(gpu_name) AS gpu_name,
         any_value(name) AS name, any_value(shapes) AS shapes, any_value(type) AS type, bool_or(tf32) AS tf32,
-        sum(calls)::BIGINT AS calls,
+        sum(calls)::BIGINT AS calls, sum(alone_ns) AS alone_ns,
         CASE WHEN count(flops) = count(*) THEN sum(flops::HUGEINT * calls)::BIGINT END AS flops,
         CASE WHEN count(bytes) = count(*) THEN sum(bytes::HUGEINT * calls)::BIGINT END AS bytes,
         bool_or(uncounted) AS uncounted
     FROM rows
     GROUP BY row_id
 ),
+timed AS (
+    SELECT s.*, (coalesce(alone_ns, 0) + coalesce(covered_ns, 0))::BIGINT AS busy_ns
+    FROM sums s LEFT JOIN overlapped USING (row_id)
+),
 roofed AS (
     SELECT
-        s.*, b.busy_ns, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte,
-        flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
+        t.*, flops::DOUBLE / nullif(bytes, 0) AS flops_per_byte, flops * 1e9 / nullif(busy_ns, 0) AS flops_per_s,
         bytes::DOUBLE / nullif(busy_ns, 0) AS gb_per_s, p.peak, p.bandwidth,
         list_filter(compute_roofs(type, tf32), lambda roof : p.peak[roof] IS NOT NULL)[1] AS peak_roof
-    FROM sums s JOIN busy b USING (row_id) LEFT JOIN published_peaks p ON p.run_id = s.run_id
+    FROM timed t LEFT JOIN published_peaks p ON p.run_id = t.run_id
 ),
 bound AS (
     SELECT

@@ -100,7 +100,7 @@ segments AS (
         s.* REPLACE (greatest(s.start_ns, w.start_ns) AS start_ns, least(s.end_ns, w.end_ns) AS end_ns),
         track AS window_id
     FROM gpu_timeline s JOIN windows w USING (track)
-    WHERE s.end_ns > w.start_ns AND s.start_ns < w.end_ns
+    WHERE (s.kernels > 0 OR s.copies > 0) AND s.end_ns > w.start_ns AND s.start_ns < w.end_ns
 ),
 cold AS (
     SELECT track AS window_id, sum(least(c.end_ns, w.end_ns) - greatest(c.start_ns, w.start_ns))::BIGINT AS cold_ns
