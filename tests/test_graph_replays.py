@@ -339,15 +339,22 @@ def test_a_graph_captured_within_the_recording_is_below_its_replays_too(tmp_path
     ]  # fmt: skip
 
 
-def test_flops_of_a_graph_count_once_for_each_replay(tmp_path: Path) -> None:
-    """The product of 4 x 8 and 8 x 16 is 2 * 4 * 8 * 16 = 1,024 FLOP; it is captured once, and replayed three times."""
+@pytest.mark.parametrize("within", [False, True])
+def test_flops_of_a_graph_count_once_for_each_replay(tmp_path: Path, within: bool) -> None:
+    """The product of 4 x 8 and 8 x 16 is 2 * 4 * 8 * 16 = 1,024 FLOP; it is captured once, and replayed three times.
+
+    `within`: the capture lies in the recording. It runs nothing.
+    """
     shapes = {"Input Dims": [[4, 8], [8, 16]], "Input type": ["float", "float"]}
     works = [replay(1000 * n, n, 1, kernel("mm", 1000 * n + 10, 2 * n)) for n in (200, 201, 202)]
-    path = write_pair(tmp_path, [[("kernel", "mm")]], [one for work in works for one in work])
+    events = [one for work in works for one in work]
+    path = write_pair(tmp_path, [[("kernel", "mm")]], events)
     listed = json.loads(gzip.decompress((tmp_path / "rank-0.graphs.json.gz").read_bytes()))
     [op] = [e for e in listed["traceEvents"] if e["name"] == "aten::mm"]
     op["args"] |= shapes
-    write_gzip(tmp_path / "rank-0.graphs.json.gz", listed)
+    if within:
+        write_gzip(path, {"traceEvents": listed.pop("traceEvents") + events})
+    write_gzip(tmp_path / "rank-0.graphs.json.gz", {"traceEvents": [], **listed})
     [row] = ask(path, "flops-by-op")
     assert (row["name"], row["calls"], row["flops"]) == ("aten::mm", 3, 3072)
     [row] = ask(path, "op-roofline")

@@ -158,7 +158,7 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
         np.flatnonzero(named(text in _GRADIENTS for text in known)),
         tid, start, end,
     )  # fmt: skip
-    graph = np.where(rows < recorded.num_rows, NULL, _graph_of(tables["graph_launches"], start))
+    graph = _graph_of(tables["graph_launches"], tid, start)
     # Captured calls ran only if their graph is known.
     rows = np.flatnonzero((counts_flops | counts_bytes) & ((rows < recorded.num_rows) | (graph != NULL)))
     calls = ops.take(rows)
@@ -217,11 +217,10 @@ def _server_work(calls: pa.Table, captured: Mask, parts: Sequence[Parts]) -> dic
     }
 
 
-def _graph_of(launches: pa.Table, start: Ints) -> Ints:
-    """Return the graph that was being captured at each time; NULL if there was none."""
-    graph, begin, end = (ints(launches, c) for c in ("graph", "begin_ns", "end_ns"))
-    place = OpenIntervals(np.zeros(len(graph), np.int64), begin, end).at(np.zeros(len(start), np.int64), start)
-    return values_at(graph, place)
+def _graph_of(launches: pa.Table, tid: Ints, start: Ints) -> Ints:
+    """Return the graph that each thread was capturing at a time; NULL if none."""
+    graph, thread, begin, end = (ints(launches, c) for c in ("graph", "tid", "begin_ns", "end_ns"))
+    return values_at(graph, OpenIntervals(thread, begin, end).at(tid, start))
 
 
 def _without_another_inside(wanted: Mask, tid: Ints, start: Ints, end: Ints) -> Mask:
@@ -329,11 +328,11 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=9,
+        version=10,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
-            "graph_launches": ("graph", "begin_ns", "end_ns"),
+            "graph_launches": ("graph", "tid", "begin_ns", "end_ns"),
             "twins": ("turn",),
             "full.sized_calls": tuple(column.name for column in _TABLE.columns[2:]),
         },
