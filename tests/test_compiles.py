@@ -127,6 +127,10 @@ def test_kernels_with_their_source(run: Path) -> None:
         ("0/1", "backward", "triton_poi_fused_0", "gelu_backward", "train.py:13 forward, train.py:14 forward",
             "y = gelu(x); return y * 2", 1, 10_000),
     ]  # fmt: skip
+    # Rank 1 also runs its all_reduces: 10 and 100 us, beside 30 and 10 us of compiled kernels.
+    rows = ask(run, "compiled-kernels")
+    assert [r["gpu_time_pct"] for r in rows] == [100 * us / 150 for us in (30, 10)]
+    assert {r["output_file"] for r in rows} == {"/tmp/code.py"}
 
 
 def test_advice_says_who_waited_for_which_guard(run: Path) -> None:

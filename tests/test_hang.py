@@ -83,6 +83,29 @@ def test_buffers_that_begin_at_different_collectives(tmp_path: Path) -> None:
     assert statuses(path) == {("0 default_pg", 4, 0): "waiting", ("0 default_pg", 4, 1): "missing"}
 
 
+def test_who_called_what_when(tmp_path: Path) -> None:
+    """Ranks 0 and 1 call collective 2, 5 ns apart; rank 2 calls it with another type; rank 3 is at collective 1."""
+    done = [record(1)]
+    path = write(
+        tmp_path,
+        {
+            0: [*done, record(2, "started", time_created_ns=2000)],
+            1: [*done, record(2, "started", time_created_ns=2005)],
+            2: [*done, record(2, "started", time_created_ns=2009, input_dtypes=["Half"], input_sizes=[[4], [2, 2]])],
+            3: done,
+        },
+        size=4,
+    )
+    columns = ("rank", "seq", "status", "in_sizes", "dtypes", "where", "last_seq", "called_ns")
+    assert [tuple(r[c] for c in columns) for r in ask(path, "hang")] == [
+        (0, 2, "waiting", "[[8]]", '["Float"]', "train.py:2 f", 2, 0),
+        (1, 2, "waiting", "[[8]]", '["Float"]', "train.py:2 f", 2, 5),
+        (2, 2, "differs", "[[4], [2, 2]]", '["Half"]', "train.py:2 f", 2, 9),
+        # Where it was last: what it called there, not what the others wait in.
+        (3, 2, "missing", "[[8]]", '["Float"]', "train.py:1 f", 1, None),
+    ]  # fmt: skip
+
+
 def test_rank_that_called_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, {0: [record(1, "scheduled")], 1: []})
     assert statuses(path) == {("0 default_pg", 1, 0): "waiting", ("0 default_pg", 1, 1): "missing"}

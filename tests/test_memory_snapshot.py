@@ -92,6 +92,8 @@ def test_live_at_the_peak_and_at_the_oom(tmp_path: Path) -> None:
         ("model.py:7 forward", 6, 1), ("(not recorded)", 4, 1), ("train.py:3 load", 3, 1),
     ]  # fmt: skip
     assert [r["at_ns"] for r in peak] == [10_000] * 3  # since the first event
+    assert [r["oldest_ns"] for r in peak] == [0, None, 10_000]
+    assert [r["share_pct"] for r in peak] == [pytest.approx(100 * mib / 13) for mib in (6, 4, 3)]
     at_oom = ask(path, "memory-live", params={"at": "oom", "group": "path"})
     assert [(r["path"], r["bytes"] / MIB) for r in at_oom] == [
         ("train.py:9 <module> > model.py:7 forward", 6), ("train.py:8 <module> > train.py:3 load", 3),
@@ -121,6 +123,7 @@ def test_fragmentation(tmp_path: Path) -> None:
         "largest_free_bytes": 5, "free_segments_bytes": 0, "stuck_bytes": 9,
     }  # fmt: skip
     assert (free["free_segments_bytes"], free["stuck_bytes"], free["expandable_segments"]) == (30 * MIB, 0, 1)
+    assert {(r["segment_kind"], r["pool"], r["segments"]) for r in (used, free)} == {("large", "(0, 0)", 1)}
     # Expandable segments grow instead.
     [fact] = [r for r in ask(tmp_path / "s.pickle", "health") if r["fact"] == "free GPU memory between live blocks"]
     assert (fact["verdict"], fact["value"]) == ("note", "GPU 0: 45.0 % of the 20.0 MiB reserved")
@@ -133,6 +136,7 @@ def test_cause_of_an_oom(tmp_path: Path, size: int, cause: str) -> None:
     (row,) = ask(write(tmp_path / "s.pickle", events), "memory-oom")
     assert (row["cause"], row["where"], row["start_ns"]) == (cause, "model.py:7 forward", 40_000)
     assert (row["held_bytes"], row["stuck_bytes"], row["largest_free_bytes"]) == (10 * MIB, 9 * MIB, 30 * MIB)
+    assert (row["device_free_bytes"], row["free_blocks_bytes"]) == (2 * MIB, 39 * MIB)
 
 
 def test_oom_without_a_history(tmp_path: Path) -> None:
@@ -323,15 +327,22 @@ def test_diff_of_two_snapshots(tmp_path: Path) -> None:
     rows = ask(tmp_path, "memory-diff")
     found = {
         (r["run_id"][:1], (r["before_run_id"] or "-")[:1], r["frame"]): tuple(
-            r[c] / MIB for c in ("before_bytes", "bytes", "change_bytes")
+            r[c] / scale
+            for c, scale in (
+                ("before_bytes", MIB),
+                ("bytes", MIB),
+                ("change_bytes", MIB),
+                ("before_blocks", 1),
+                ("blocks", 1),
+            )
         )
         for r in rows
     }
     assert found == {
-        ("a", "-", "(not recorded)"): (4, 0, -4), ("a", "-", "model.py:7 forward"): (0, 6, 6),
-        ("a", "-", "train.py:3 load"): (0, 3, 3), ("a", "-", "MeanBackward0"): (0, 1, 1),
-        ("b", "a", "train.py:3 load"): (3, 5, 2), ("b", "a", "model.py:7 forward"): (6, 6, 0),
-        ("b", "a", "MeanBackward0"): (1, 0, -1),
+        ("a", "-", "(not recorded)"): (4, 0, -4, 1, 0), ("a", "-", "model.py:7 forward"): (0, 6, 6, 0, 1),
+        ("a", "-", "train.py:3 load"): (0, 3, 3, 0, 1), ("a", "-", "MeanBackward0"): (0, 1, 1, 0, 1),
+        ("b", "a", "train.py:3 load"): (3, 5, 2, 1, 1), ("b", "a", "model.py:7 forward"): (6, 6, 0, 1, 1),
+        ("b", "a", "MeanBackward0"): (1, 0, -1, 1, 0),
     }  # fmt: skip
 
 

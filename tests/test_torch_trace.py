@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from commands import run_cli
 from compile_logs import PREFIX, SECOND_US, STACK, STRINGS, artifact, metrics, phase, record
-from support import sql
+from support import ask, sql
+from traces import write_run
 
 GUARD = "tensor 'x' size mismatch at index 0. expected 64, actual 48"
 BREAK = """Graph break in user code at /home/me/train.py:14
@@ -132,6 +134,87 @@ def test_graph_breaks_recompiles_and_kernels_by_hand(log: Path) -> None:
         ("triton_poi_fused_addmm_gelu_0", "triton", "forward", 3, "aten.addmm, aten.gelu", [13]),
         ("extern_kernels.mm", "library", "forward", 3, "aten.sum", [15]),
     ]
+
+
+def test_attempts_and_recompilations_as_queries_show_them(log: Path) -> None:
+    """The attempt that is compiled takes 4 s: 2 in the backend, of them 1.5 in Inductor, of them 0.9 for code, of them
+    0.6 in Triton."""
+    names = ("compile_id", "attempt", "pass", "outcome", "fx_cache", "aot_cache", "guards", "graph_ops", "graph_breaks")
+    assert [tuple(r[name] for name in names) for r in ask(log, "compiles")] == [
+        ("0/0", 0, "forward", "restarted", None, None, None, None, 1),
+        ("0/0", 1, "forward", "compiled", "miss", "miss", 7, 3, 0),
+        ("0/0", 1, "backward", "compiled", "hit", None, None, None, 0),
+        ("0/1", 0, "forward", "failed", None, None, None, None, 0),
+    ]  # fmt: skip
+    [compiled] = [r for r in ask(log, "compiles") if r["attempt"] == 1 and r["pass"] == "forward"]
+    phases = ("dur_ns", "dynamo_ns", "aot_ns", "inductor_ns", "codegen_ns", "triton_ns")
+    assert [compiled[name] / 1e9 for name in phases] == [4, 2, 0.5, 0.6, 0.3, 0.6]
+    [row] = ask(log, "recompiles")
+    names = ("compile_id", "failed_compile_id", "guard", "guards_failed", "function", "where", "dur_ns", "backward_ns")
+    assert [row[name] for name in names] == [
+        "0/1", "0/0", GUARD, 1, "forward", "train.py:12 forward", 2_000_000_000, 0,
+    ]  # fmt: skip
+
+
+def test_a_frame_whose_versions_all_fail_a_guard(tmp_path: Path) -> None:
+    """The third version of frame 0: torch says the guard of each, the latest first."""
+    reasons = '["0/1: second guard", "0/0: first guard"]'
+    path = tmp_path / "x.log"
+    first, second, third = (
+        record(dynamo_start={"stack": STACK}, compile_id=(0, n)) + metrics(n, 1, compile_id=(0, n)) for n in range(3)
+    )
+    path.write_text(STRINGS + first + second + artifact("recompile_reasons", reasons, compile_id=(0, 2)) + third)
+    [row] = ask(path, "recompiles")
+    names = ("compile_id", "failed_compile_id", "guard", "guards_failed")
+    assert [row[name] for name in names] == ["0/2", "0/1", "second guard", 2]
+
+
+def two_ranks(folder: Path, *logs: str) -> Path:
+    """Write the logs of the ranks of a job."""
+    (folder / "torch").mkdir()
+    names = [f"torch/rank-{rank}.torch_trace.log" for rank in range(len(logs))]
+    for name, log in zip(names, logs, strict=True):
+        (folder / name).write_text(log)
+    files = [(name, "torch_trace", rank) for rank, name in enumerate(names)]
+    return write_run(folder, files, run_id="r", world_size=len(logs))
+
+
+def test_graph_breaks_of_two_ranks(tmp_path: Path) -> None:
+    """Both ranks break at train.py:14, rank 1 twice: in 0/0 and in 0/1."""
+
+    def broken(*frames: tuple[int, int]) -> str:
+        return STRINGS + "".join(
+            record(dynamo_start={"stack": STACK}, compile_id=frame)
+            + artifact("dynamo_graph_break_reason", BREAK, compile_id=frame) + metrics(1, 1, compile_id=frame)
+            for frame in frames
+        )  # fmt: skip
+
+    [row] = ask(two_ranks(tmp_path, broken((0, 0)), broken((0, 0), (0, 1))), "graph-breaks")
+    row.pop("run_id")
+    assert row == {
+        "where": "train.py:14 forward", "reason": "Failed to trace builtin operator",
+        "explanation": "Dynamo does not know how to trace `print`.", "hint": "Avoid calling `print`.",
+        "path": "train.py:40 <module> > train.py:14 forward", "breaks": 3, "ranks": 2, "compile_ids": "0/0, 0/1",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ({}, None),
+        ({"co_name": "backward"}, "other frames"),
+        ({"graph_op_count": 4}, "other graphs"),
+        ({"fail_type": "Unsupported"}, "other outcomes"),
+    ],
+)
+def test_what_two_ranks_compile_differently(tmp_path: Path, other: dict[str, Any], differs: str | None) -> None:
+    """Rank 0 takes 5 us, rank 1 takes 9 us."""
+    said: dict[str, Any] = {"co_name": "forward", "graph_op_count": 3, "has_guarded_code": True}
+    start = STRINGS + record(dynamo_start={"stack": STACK})
+    path = two_ranks(tmp_path, start + metrics(1, 5, **said), start + metrics(1, 9, **(said | other)))
+    [row] = ask(path, "compile-skew")
+    names = ("differs", "ranks", "missing", "min_ns", "max_ns", "slowest_rank")
+    assert [row[name] for name in names] == [differs, "0, 1", None, 5000, 9000, 1]
 
 
 def test_ids_that_begin_anew_are_other_compilations(tmp_path: Path) -> None:
