@@ -137,7 +137,7 @@ class Side:
     @cached_property
     def _passes(self) -> list[tuple[str, str, int | None]]:
         """Run id, name of the run, and its steps, of each run that is read."""
-        return self.by_run.rows(
+        return self.engine.rows(
             "WITH by_run AS (SELECT run_id, max(steps) AS n FROM step_counts GROUP BY run_id)"
             " SELECT run_id::VARCHAR, coalesce(workload_id, run_id::VARCHAR), n"
             " FROM runs LEFT JOIN by_run USING (run_id) ORDER BY start_time, run_id",
@@ -145,13 +145,14 @@ class Side:
         )
 
     @cached_property
-    def _names(self) -> dict[str, str]:
+    def names(self) -> dict[str, str]:
+        """The name of the run of each pass, by run_id."""
         rows = self.all_passes.rows("SELECT run_id::VARCHAR, coalesce(workload_id, run_id::VARCHAR) FROM runs")
         return dict(rows)
 
     def name_of(self, run_id: str) -> str:
         """Return the name of the run that a pass is of."""
-        return self._names[run_id]
+        return self.names[run_id]
 
     @property
     def steps(self) -> int | None:
@@ -228,7 +229,7 @@ class Sides:
     @cached_property
     def undisturbed(self) -> bool:
         """Whether all runs have steps that were timed without a profiler."""
-        return all(side.timed_steps.get(run, {}).get(True) for side in self for run in side.by_name)
+        return all(side.timed_steps.get(run, {}).get(True) for side in self for run in side.names.values())
 
     def of_runs(self, measure: Measure, side: Side) -> dict[str, float]:
         """Return the measure of each run of a side that knows it."""
