@@ -40,10 +40,19 @@ placed AS (
     SELECT run_id, rank, device, start_ns, dur_ns, kind, name, op_name, phase, alone, inside.name
     FROM points_in_intervals('points', 'innermost')
 ),
+-- The steps of a GPU follow each other: one window for all.
+windows AS MATERIALIZED (
+    SELECT
+        t.run_id, t.rank, t.device, track, t.run_group, count(*) AS steps, min(s.start_ns) AS first_ns,
+        max(s.end_ns) AS last_ns
+    FROM gpu_windows_step s JOIN gpu_tracks t USING (track)
+    GROUP BY ALL
+),
 work AS (
     SELECT
-        t.track, t.run_group, w.start_ns, w.start_ns + w.dur_ns AS end_ns, w.alone,
-        -- Of work that began before the step, too, the last to begin counts.
+        t.track, t.run_group, greatest(w.start_ns, t.first_ns) AS start_ns,
+        least(w.start_ns + w.dur_ns, t.last_ns) AS end_ns, w.alone,
+        -- Of work that began before the steps, too, the last to begin counts.
         track_ns(
             CASE WHEN w.kind <> 'kernel' THEN 0 WHEN n.family = 'communication' THEN 1 ELSE 2 END, w.start_ns
         ) AS level,
@@ -55,15 +64,12 @@ work AS (
             ELSE coalesce(n.family, w.kind)
         END AS part
     FROM placed w
-    JOIN gpu_tracks t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
+    JOIN windows t ON t.run_id = w.run_id AND t.rank = w.rank AND t.device IS NOT DISTINCT FROM w.device
     LEFT JOIN kernel_names n ON n.run_id = w.run_id AND n.name = w.name
-    WHERE w.dur_ns > 0
-),
-work_in_steps AS (
-    SELECT * FROM intervals_clip('work', 'gpu_windows_step')
+    WHERE w.dur_ns > 0 AND w.start_ns < t.last_ns AND w.start_ns + w.dur_ns > t.first_ns
 ),
 overlapping AS (
-    SELECT * FROM work_in_steps WHERE NOT alone
+    SELECT * FROM work WHERE NOT alone
 ),
 latest AS (
     SELECT latest.run_group AS run_group, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS latest_ns
@@ -74,7 +80,7 @@ sums AS (
     SELECT
         run_group, part, sum(end_ns - start_ns)::BIGINT AS work_ns,
         coalesce(sum(end_ns - start_ns) FILTER (alone), 0)::BIGINT AS alone_ns
-    FROM work_in_steps
+    FROM work
     GROUP BY run_group, part
 ),
 all_work AS (
@@ -82,8 +88,8 @@ all_work AS (
     FROM sums s LEFT JOIN latest l ON l.run_group IS NOT DISTINCT FROM s.run_group AND l.part = s.part
 ),
 steps AS (
-    SELECT run_group, count(*) AS steps, sum(w.end_ns - w.start_ns)::BIGINT AS all_ns
-    FROM gpu_windows_step w JOIN gpu_tracks USING (track)
+    SELECT run_group, sum(steps)::BIGINT AS steps, sum(last_ns - first_ns)::BIGINT AS all_ns
+    FROM windows
     GROUP BY run_group
 ),
 parts AS (
