@@ -34,7 +34,8 @@ MOST_OF_A_TEXT = 300
 """Characters of a text in a cell: names of kernels can be thousands long."""
 
 INSTRUCTIONS = """\
-Answers questions about recordings of GPU programs (torch.profiler, Nsight Systems, Nsight Compute, nvprof).
+Answers questions about recordings of GPU programs (torch.profiler, Nsight Systems, Nsight Compute, nvprof), memory
+snapshots (`memory-oom`, `memory-live`), dumps of the flight recorder (`hang`) and logs of torch.compile (`recompiles`).
 Start with `advise` (what costs time; its notes say what of the recordings is not to be trusted) or `run_query` "runs"
 (what was recorded); `list_queries` has every question, `describe_query` its parameters and what its columns mean.
 `run_sql` takes any SELECT over the tables of `tables`.

@@ -106,6 +106,30 @@ def test_who_called_what_when(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_trace_shows_who_waits(tmp_path: Path) -> None:
+    """Rank 0 calls two collectives, of which the second does not end; rank 1 only the first, 3 us later."""
+    call = {"time_discovered_started_ns": 5_000, "time_discovered_completed_ns": 9_000}
+    path = write(
+        tmp_path,
+        {
+            0: [record(1, time_created_ns=2_000, **call), record(2, "started", time_created_ns=10_000)],
+            1: [record(1, time_created_ns=5_000, **call)],
+        },
+    )
+    out = tmp_path / "out.json"
+    done = run_cli("trace", str(path), "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    events = json.loads(out.read_text())["traceEvents"]
+    threads = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    slices = [(threads[e["tid"]], e["ph"], e["ts"], e.get("dur"), e["args"]) for e in events if e["ph"] in "XB"]
+    sizes = {"input sizes": "[[8]]", "input types": '["Float"]'}
+    assert slices == [
+        ("rank 0 group 0 default_pg", "X", 0, 7, {"seq": 1, "state": "completed", **sizes}),
+        ("rank 0 group 0 default_pg", "B", 8, None, {"seq": 2, "state": "started", **sizes}),
+        ("rank 1 group 0 default_pg", "X", 3, 4, {"seq": 1, "state": "completed", **sizes}),
+    ]
+
+
 def test_rank_that_called_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, {0: [record(1, "scheduled")], 1: []})
     assert statuses(path) == {("0 default_pg", 1, 0): "waiting", ("0 default_pg", 1, 1): "missing"}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.commands import run_cli
 from tests.support import SAMPLES, ask
 from tests.test_nsys_jobs import report
 from tests.test_nsys_layouts import Row, thread
@@ -71,6 +73,18 @@ def test_the_launching_thread_in_a_gap(tmp_path: Path, during: str) -> None:
     # The first event of the run is the launch call at 50 us.
     assert {r["start_ns"] for r in rows} == {150_000 if during == "gap" else None}
     assert {r["os_call"]: r["share_pct"] for r in rows}["sem_wait"] == pytest.approx(100 * 400 / 950)
+
+
+def test_trace_has_the_calls_on_their_threads(tmp_path: Path) -> None:
+    """In us since the first launch call, at 50 us; a call inside another is nested in it."""
+    out = tmp_path / "out.json"
+    done = run_cli("trace", str(_idle_gpu(tmp_path / "idle.sqlite")), "-o", str(out))
+    assert done.returncode == 0, done.stderr
+    events = json.loads(out.read_text())["traceEvents"]
+    calls = [(e["tid"], e["name"], e["ts"], e["dur"]) for e in events if e.get("cat") == "os_call"]
+    assert sorted(calls) == [
+        (1, "read", 250, 200), (1, "sem_wait", 550, 400), (1, "write", 350, 20), (9, "poll", 50, 1400),
+    ]  # fmt: skip
 
 
 def test_no_rows_for_no_gaps(tmp_path: Path) -> None:

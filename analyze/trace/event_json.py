@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from analyze.query.engine import Engine
 
 _BATCH = 10_000
+_MOST_NS = 1 << 62
 ALLOCATIONS = "(FROM memory_events WHERE allocated_bytes IS NOT NULL)"
 """SQL of allocator events. Other rows are from Nsight Systems: allocations by the driver, some at time 0."""
 
@@ -42,16 +43,17 @@ class Scope(NamedTuple):
 
 
 def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield kinds of events with their JSON, in the order of the file; those of the compiler come late.
+    """Yield kinds of events with their JSON, in the order of the file; those of logs and dumps come late.
 
     Names come last: only processes and threads with events get one.
     """
-    for of_table in (_cpu_ops, _ranges, _calls, _kernels, _copies, _allocations):
+    for of_table in (_cpu_ops, _ranges, _calls, _os_calls, _kernels, _copies, _allocations):
         yield "events", of_table(scope)
     yield "flows", _flows(scope)
     if with_counters:
         yield "counters", _counters(scope)
-    yield "events", _compiler(scope)
+    for name, (category, sql) in _LOGGED.items():
+        yield "events", _logged(scope, name, category, sql)
     if with_path:
         yield "overlay", _critical_path(scope)
     yield "names", _names(scope)
@@ -73,12 +75,19 @@ def _args(**values: Any) -> str:
 
 
 def _complete(
-    scope: Scope, cat: str, name: str | None, where: tuple[int, int], start: int, dur: int | None, args: str
+    scope: Scope,
+    cat: str,
+    name: str | None,
+    where: tuple[int, int],
+    start: int,
+    dur: int | None,
+    args: str,
+    ph: str = "X",
 ) -> str:
     pid, tid = where
     length = "" if dur is None else f'"dur":{_us(dur)},'
     return (
-        f'{{"ph":"X","cat":"{cat}","name":{_text(name)},"pid":{pid},"tid":{tid},'
+        f'{{"ph":"{ph}","cat":"{cat}","name":{_text(name)},"pid":{pid},"tid":{tid},'
         f'"ts":{_us(start - scope.base_ns)},{length}"args":{args}}}'
     )
 
@@ -137,6 +146,16 @@ def _calls(scope: Scope) -> Iterator[str]:
         where = scope.tracks.draw(pid, tid, start, dur)
         args = _args(External_id=op, correlation=correlation, thread_id=_own_thread(own, where))
         yield _complete(scope, _CALL_CATEGORIES.get(api, "cuda_runtime"), name, where, start, dur, args)
+
+
+def _os_calls(scope: Scope) -> Iterator[str]:
+    sql = (
+        f"SELECT name, {scope.tracks.columns('os_calls')}, start_ns, dur_ns, stack FROM os_calls"
+        f" WHERE {scope.overlapping()} ORDER BY rank, start_ns"
+    )
+    for name, pid, tid, start, dur, stack in scope.rows(sql):
+        where = scope.tracks.draw(pid, tid, start, dur)
+        yield _complete(scope, "os_call", name, where, start, dur, _args(stack=_maybe(stack)))
 
 
 def _kernels(scope: Scope) -> Iterator[str]:
@@ -274,22 +293,42 @@ def _critical_path(scope: Scope) -> Iterator[str]:
             )
 
 
-def _compiler(scope: Scope) -> Iterator[str]:
-    """Yield the phases of torch.compile by its log, on a track for each rank."""
-    sql = (
-        "SELECT rank, start_ns, dur_ns, name, compile_id FROM compile_phases"
-        f" WHERE dur_ns IS NOT NULL AND {scope.overlapping()} ORDER BY rank, start_ns, dur_ns DESC, name"
-    )
-    rows = list(scope.rows(sql))
-    lanes = overflow_lanes((rank, 0, start, dur) for rank, start, dur, _, _ in rows)
-    used = sorted({(rank, lanes.get((rank, 0, start, dur), 0)) for rank, start, dur, _, _ in rows})
+_LOGGED = {
+    "torch.compile": (
+        "torch_compile",
+        "SELECT rank, 'rank ' || rank AS track, start_ns, dur_ns, name, {'compile id': compile_id} AS args"
+        " FROM compile_phases WHERE dur_ns IS NOT NULL",
+    ),
+    "flight recorder": (
+        "flight_recorder",
+        "SELECT rank, concat('rank ', rank, ' group ', concat_ws(' ', group_name, group_desc)) AS track,"
+        " created_ns AS start_ns, operation AS name, CASE WHEN state = 'completed'"
+        " THEN greatest(coalesce(completed_ns, started_ns, created_ns) - created_ns, 0) END AS dur_ns,"
+        " {'seq': seq, 'state': state, 'input sizes': in_sizes, 'input types': in_dtypes} AS args FROM flight_records"
+        " WHERE created_ns IS NOT NULL",
+    ),
+}
+"""Processes for what logs and dumps say: their category, and SQL of slices. One without a duration did not end."""
+
+
+def _logged(scope: Scope, name: str, category: str, sql: str) -> Iterator[str]:
+    """Yield the slices of one of _LOGGED, on tracks of their own."""
+    order = "rank, track, start_ns, dur_ns DESC, name"
+    found = f"SELECT track, start_ns, dur_ns, name, args FROM ({sql}) WHERE {scope.overlapping()} ORDER BY {order}"
+    rows = list(scope.rows(found))
+    of_track = {track: number for number, track in enumerate(dict.fromkeys(row[0] for row in rows))}
+    spans = [(of_track[track], 0, start, _MOST_NS if dur is None else dur) for track, start, dur, *_ in rows]
+    lanes = overflow_lanes(sorted(spans, key=lambda span: (*span[:3], -span[3])))
+    places = [(track, lanes.get(span, 0)) for (track, *_), span in zip(rows, spans, strict=True)]
+    used = sorted(set(places), key=lambda place: (of_track[place[0]], place[1]))
     if not used:
         return
-    process = scope.tracks.add("torch.compile", [f"rank {rank}{' overlap' * (lane > 0)}" for rank, lane in used])
+    process = scope.tracks.add(name, [f"{track}{' overlap' * (lane > 0)}" for track, lane in used])
     threads = {place: number for place, (number, _) in zip(used, process.threads, strict=True)}
-    for rank, start, dur, name, compile_id in rows:
-        where = process.pid, threads[rank, lanes.get((rank, 0, start, dur), 0)]
-        yield _complete(scope, "torch_compile", name, where, start, dur, _args(compile_id=_maybe(compile_id)))
+    for (_, start, dur, shown, values), place in zip(rows, places, strict=True):
+        args = json.dumps({key: value for key, value in values.items() if value is not None})
+        where = process.pid, threads[place]
+        yield _complete(scope, category, shown, where, start, dur, args, "B" if dur is None else "X")
 
 
 def _counters(scope: Scope) -> Iterator[str]:

@@ -32,7 +32,7 @@ _COMPRESSION = 5
 _MOST_MS = 1e12
 """Limit of --from-ms and --to-ms: 30 years."""
 
-_TIMED = ("kernels", "memcpys", "memsets", "cuda_calls", "cpu_ops", "ranges")
+_TIMED = ("kernels", "memcpys", "memsets", "cuda_calls", "os_calls", "cpu_ops", "ranges")
 
 
 class Exported(NamedTuple):

@@ -43,7 +43,7 @@ _RESERVED = {
 }
 """Keys of threads without a number, or with number 0."""
 
-_TABLES = ("cpu_ops", "ranges", "cuda_calls", "kernels", "memcpys", "memsets")
+_TABLES = ("cpu_ops", "ranges", "cuda_calls", "os_calls", "kernels", "memcpys", "memsets")
 
 
 class _Numbers:
@@ -108,7 +108,7 @@ class Tracks:
             return f"CASE WHEN {column} & 4294967295 > 0 THEN {column} & 4294967295 ELSE {otherwise} END"
 
         stream = number("stream", f"CASE WHEN stream IS NULL THEN {_NO_STREAM} ELSE {_STREAM_0} END")
-        if table == "cpu_ops":
+        if table in ("cpu_ops", "os_calls"):
             return self.process(), number("tid", str(_NO_THREAD))
         if table == "cuda_calls":
             # CUPTI does not record the thread of a synchronisation; torch writes device and stream instead.

@@ -9,7 +9,8 @@ WITH _recorded AS (
 )
 FROM _recorded
 UNION ALL
--- The history of a memory snapshot, and a log of torch.compile, begin long before a recording.
+-- The history of a memory snapshot, a log of torch.compile and a dump of the flight recorder begin long before a
+-- recording. A recording may have calls of the operating system alone.
 SELECT run_id, min(start_ns)
 FROM (
     SELECT run_id, start_ns FROM allocator_events
@@ -17,5 +18,9 @@ FROM (
     SELECT run_id, start_ns FROM compilations
     UNION ALL
     SELECT run_id, start_ns FROM compile_phases
+    UNION ALL
+    SELECT run_id, created_ns FROM flight_records
+    UNION ALL
+    SELECT run_id, start_ns FROM os_calls
 ) ANTI JOIN _recorded USING (run_id)
 GROUP BY run_id;
