@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from analyze.atomic_output import atomic_output
 from analyze.errors import InputError
+from analyze.query.bound_query import whole_limit
 from analyze.query.query_declaration import ResultColumn
 from analyze.query.result import row_result
 from analyze.verdict.comparability import Comparability, comparability
@@ -86,6 +87,7 @@ def compare(
     times on both sides, as of difffolded.pl. Raises InputError.
     """
     _check(level, time, tolerance, margin)
+    whole_limit(limit)  # before the work
     conditions = [Condition.parse(text) for text in fail_if]
     if flame is not None:
         from analyze.flame import check_difference
