@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from support import ask, sql
-from traces import event, kernel, launch, op, write_trace
+from traces import event, kernel, launch, op, step, write_trace
 
 from analyze.query.duckdb_memory import MEMORY_VARIABLE
 
@@ -81,3 +81,12 @@ def test_two_billion_ranks(tmp_path: Path) -> None:
     assert [(r["collective"], r["calls"]) for r in ask(path, "nccl-share")] == [("all_reduce", 1)]
     assert [r["collective"] for r in ask(path, "collectives")] == ["all_reduce"]
     assert [(r["size"], r["scope"]) for r in sql(path, "SELECT size, scope FROM job_ranks")] == [(ranks, None)]
+
+
+def test_steps_whose_sum_is_beyond_64_bits(tmp_path: Path) -> None:
+    # Each of three GPUs is busy for 10 of 4 * 10^15. The sum of the steps is more than 2^63 ns.
+    events = [step(1, 0, 4 * 10**15), *(kernel("k", 0, 10, device) for device in range(3))]
+    path = write_trace(tmp_path / "t.json", events)
+    assert {r["kernel"]: r["exposed_ns"] for r in ask(path, "step-parts", params={"group": "kernel"})} == {
+        "k": 10_000, "(idle)": float(4 * 10**18 - 10_000),
+    }  # fmt: skip

@@ -72,14 +72,14 @@ overlapping AS (
     SELECT * FROM work WHERE NOT alone
 ),
 latest AS (
-    SELECT latest.run_group AS run_group, latest.part AS part, sum(end_ns - start_ns)::BIGINT AS latest_ns
+    SELECT latest.run_group AS run_group, latest.part AS part, sum(end_ns - start_ns) AS latest_ns
     FROM intervals_latest('overlapping')
     GROUP BY latest.run_group, latest.part
 ),
 sums AS (
     SELECT
-        run_group, part, sum(end_ns - start_ns)::BIGINT AS work_ns,
-        coalesce(sum(end_ns - start_ns) FILTER (alone), 0)::BIGINT AS alone_ns
+        run_group, part, sum(end_ns - start_ns) AS work_ns,
+        coalesce(sum(end_ns - start_ns) FILTER (alone), 0) AS alone_ns
     FROM work
     GROUP BY run_group, part
 ),
@@ -88,7 +88,7 @@ all_work AS (
     FROM sums s LEFT JOIN latest l ON l.run_group IS NOT DISTINCT FROM s.run_group AND l.part = s.part
 ),
 steps AS (
-    SELECT run_group, sum(steps)::BIGINT AS steps, sum(last_ns - first_ns)::BIGINT AS all_ns
+    SELECT run_group, sum(steps)::BIGINT AS steps, sum(last_ns - first_ns) AS all_ns
     FROM windows
     GROUP BY run_group
 ),
@@ -98,7 +98,7 @@ parts AS (
     UNION ALL
     SELECT run_group, '(idle)', all_ns - coalesce(busy_ns, 0), 0
     FROM steps s
-    LEFT JOIN (SELECT run_group AS busy_group, sum(exposed_ns)::BIGINT AS busy_ns FROM all_work GROUP BY run_group)
+    LEFT JOIN (SELECT run_group AS busy_group, sum(exposed_ns) AS busy_ns FROM all_work GROUP BY run_group)
         ON busy_group IS NOT DISTINCT FROM run_group
 )
 SELECT
