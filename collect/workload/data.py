@@ -20,15 +20,18 @@ FAKE_SIZE = (500, 375)
 CIFAR100_IMAGES, CIFAR100_CLASSES = 50_000, 100
 FOOD101_CLASSES, FOOD101_SIZE = 101, (512, 384)
 """Food-101's images have a longer side of 512 pixels."""
+REPEATS = 1000
+"""How often each generated JPEG file is read in a pass, unless their number is given."""
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's channel statistics, which torchvision's models expect."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data source: its number of classes, and its batches, without end."""
+    """A data source: its number of classes, the images of a pass over it (None: no end), and batches, without end."""
 
     classes: int
+    images: int | None
     batches: Iterator[tuple[Any, Any]]
 
 
@@ -40,13 +43,13 @@ def open_source(options: RunOptions, image_size: int, device_type: str, rank: in
     """
     pin = device_type == "cuda"
     if options.data == "synthetic":
-        return Source(IMAGENET_CLASSES, _synthetic(options, image_size, pin, rank))
+        return Source(IMAGENET_CLASSES, None, _synthetic(options, image_size, pin, rank))
     dataset = _dataset(options, image_size, scratch)
     classes = IMAGENET_CLASSES if options.data == "fake-jpeg" else len(dataset.classes)
     share = len(dataset) // options.world_size
     if share < options.batch_size:
         raise InputError(f"--data: {options.data} has {share} images for each process, fewer than one batch")
-    return Source(classes, _loaded(dataset, options, pin, rank))
+    return Source(classes, len(dataset), _loaded(dataset, options, pin, rank))
 
 
 def _synthetic(options: RunOptions, image_size: int, pin: bool, rank: int) -> Iterator[tuple[Any, Any]]:
@@ -87,9 +90,10 @@ def _dataset(options: RunOptions, image_size: int, scratch: Path) -> Any:
             return CifarLike(int(argument or CIFAR100_IMAGES), options.seed, pipeline)
         if kind == "fake-food101":
             make_food101(scratch, int(argument or fake_count(options)), options.seed)
-            return datasets.Food101(scratch, split="train", transform=pipeline, download=False)
+            food = datasets.Food101(scratch, split="train", transform=pipeline, download=False)
+            return food if argument else Repeated(food)
         make_jpegs([scratch / f"class{c}" for c in range(FAKE_CLASSES)], fake_count(options), options.seed, FAKE_SIZE)
-        return datasets.ImageFolder(scratch, transform=pipeline)
+        return Repeated(datasets.ImageFolder(scratch, transform=pipeline))
     except (RuntimeError, FileNotFoundError, EOFError, KeyError, pickle.UnpicklingError) as e:
         raise InputError(f"--data: no usable {kind} data set in {root}: {' '.join(str(e).split())}") from e
 
@@ -98,6 +102,24 @@ def fake_count(options: RunOptions) -> int:
     """Number of JPEG files to generate: two batches of each process, at most 512 unless one batch needs more."""
     batch = options.batch_size * options.world_size
     return max(batch, min(2 * batch, 512), FAKE_CLASSES)
+
+
+class Repeated:
+    """A data set whose images come many times in a pass.
+
+    At the end of a pass the workers of a loader have nothing to do until the next one begins. Two batches a pass would
+    keep two workers busy.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.classes = dataset.classes
+
+    def __len__(self) -> int:
+        return REPEATS * len(self.dataset)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        return self.dataset[index % len(self.dataset)]
 
 
 def make_jpegs(folders: Sequence[Path], count: int, seed: int, size: tuple[int, int]) -> list[Path]:

@@ -148,7 +148,7 @@ def test_fake_datasets_have_real_shapes(collect: Collect, tmp_path: Path) -> Non
     options = make_options({"model": "resnet18", "batch_size": 5, "data": "fake-food101:9", "workers": 0})
     food = open_source(options, 16, "cpu", 0, tmp_path)
     images, labels = next(food.batches)
-    assert (food.classes, tuple(images.shape), tuple(labels.shape)) == (101, (5, 3, 16, 16), (5,))
+    assert (food.classes, food.images, tuple(images.shape), tuple(labels.shape)) == (101, 9, (5, 3, 16, 16), (5,))
     assert sorted(Image.open(p).size for p in tmp_path.rglob("*.jpg")) == [(512, 384)] * 9
     options = make_options({"model": "resnet18", "batch_size": 5, "data": "fake-cifar100:60", "workers": 0})
     cifar = open_source(options, 16, "cpu", 0, tmp_path)
@@ -156,6 +156,15 @@ def test_fake_datasets_have_real_shapes(collect: Collect, tmp_path: Path) -> Non
     assert (cifar.classes, tuple(images.shape)) == (100, (5, 3, 16, 16))
     with pytest.raises(InputError, match="expected a number of images"):
         make_options({"model": "resnet18", "data": "fake-cifar100:many"})
+
+
+@pytest.mark.parametrize("data", ["fake-jpeg", "fake-food101"])
+def test_all_workers_have_images_to_load(data: str, tmp_path: Path) -> None:
+    """Loaders prefetch two batches for each worker, and never beyond the end of a pass."""
+    options = make_options({"model": "resnet18", "batch_size": 6, "data": data, "workers": 8})
+    source = open_source(options, 16, "cpu", 0, tmp_path)
+    assert len(list(tmp_path.rglob("*.jpg"))) == 12
+    assert source.images and source.images // 6 > 100 * 2 * options.workers
 
 
 def test_cosine_schedule() -> None:
