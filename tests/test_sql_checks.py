@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
 import duckdb
 import pytest
 from commands import run_cli
+from fsspec.implementations.local import LocalFileSystem
 from traces import kernel, write_trace
 
 import analyze
@@ -22,6 +24,7 @@ from analyze.query.engine import Engine
 from analyze.query.modules import built_in, home
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import Selection
+from analyze.query.shared_files import SharedFiles
 from analyze.query.sql_checks import check_expression, check_select, module_statements
 from analyze.query.stored_files import StoredFiles
 from analyze.store.store import Store
@@ -353,6 +356,20 @@ def test_stored_files_are_read_only(place: Place) -> None:
             files.open(files.add(str(link)))
     finally:
         link.unlink()
+
+
+def test_threads_that_share_a_file_read_what_they_seek(place: Place) -> None:
+    """DuckDB's threads share an open file. Another one seeks between this one's seek() and read()."""
+    content = place.parquet.read_bytes()
+    files = StoredFiles()
+    stored = files.open(files.add(str(place.parquet)))
+    remote = SharedFiles(LocalFileSystem()).open(str(place.parquet))
+    for file in (stored, remote):
+        file.seek(4)
+        with ThreadPoolExecutor(1) as other:
+            assert other.submit(lambda file=file: (file.seek(9), file.read(3))[1]).result() == content[9:12]
+        assert (file.read(2), file.tell(), file.read()) == (content[4:6], 6, content[6:])
+        file.close()
 
 
 def test_the_process_cannot_write_or_outgrow_its_limit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,9 @@ class Database:
         self._at_end = weakref.finalize(self, duckdb_memory.remove, folder)
         self.connection = duckdb.connect(config=_settings() | duckdb_memory.settings(folder))
         for system in systems:
-            self.connection.register_filesystem(system)
+            from analyze.query.shared_files import SharedFiles  # imports fsspec
+
+            self.connection.register_filesystem(SharedFiles(system))
         self.connection.execute("SET allowed_paths = $1", [sorted(files)])
         _lock(self.connection)
 

@@ -10,9 +10,11 @@ import datetime
 import os
 import re
 from collections.abc import Callable
-from typing import IO, Any
+from typing import Any
 
 from fsspec import AbstractFileSystem
+
+from analyze.query.shared_files import SharedFile
 
 PROTOCOL = "stored"
 
@@ -38,16 +40,15 @@ class StoredFiles(AbstractFileSystem):
             self._files.append((path, filesystem))
         return self._names[path]
 
-    def open(self, path: str, mode: str = "rb", **options: Any) -> IO[bytes]:
+    def open(self, path: str, mode: str = "rb", **options: Any) -> SharedFile:
         """Open a file. Raises PermissionError for any mode but reading, FileNotFoundError for what was not added."""
         if mode not in ("r", "rb"):
             raise PermissionError(f"{path}: stored files are read-only")
         real, filesystem = self._find(path)
         if filesystem is not None:
-            opened: IO[bytes] = filesystem.open(real, "rb")
-            return opened
+            return SharedFile(filesystem.open(real, "rb"))
         opener: Callable[[str, int], int] = lambda name, flags: os.open(name, os.O_RDONLY | _NO_LINKS)  # noqa: E731
-        return open(real, "rb", opener=opener)
+        return SharedFile(open(real, "rb", opener=opener))
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
         """Describe a file as fsspec does: name, size in bytes, type."""
