@@ -90,9 +90,11 @@ def test_first_screen_of_serve(browser: Any, sample: str) -> None:
     parts = parts_of(sample)
     with serving(SAMPLES / sample) as server:
         opened = Served(browser, server, "", width=1280)
-        # What was recorded comes before what was not.
+        # What was recorded comes before what was not, once all are answered.
         for part in parts:
             opened.page.locator(part).first.wait_for()
+        begins_there = "([part, most]) => document.querySelector(part).getBoundingClientRect().top <= most"
+        opened.page.wait_for_function(begins_there, arg=[parts[-1], HEIGHT - LEAST])
         check_first_screen(opened.page, parts)
         if ALL:
             opened.whole()
