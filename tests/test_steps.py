@@ -212,6 +212,18 @@ def test_waits_of_some_steps_are_not_extrapolated(tmp_path: Path) -> None:
     assert (row["data_pct"], row["wait_max_ns"], row["bound"]) == (70, 70_000, True)
 
 
+def test_images_per_second_without_waits(tmp_path: Path) -> None:
+    """A step of 100 us waits 30, and a kernel works in 20 of them: without the wait it would take 90 us."""
+    events = [step(1, 0, 100), annotated("data", 10, 30), kernel("k", 20, 20)]
+    times = metrics_line(1, False, 30, 100)
+    [row] = ask(run_folder(tmp_path / "recorded", events, [times]), "dataloader")
+    assert (row["idle_wait_pct"], row["unbound_images_per_s"]) == (pytest.approx(100 / 3), pytest.approx(8 / 90e-6))
+    # Without a trace nothing says what the GPU did in the wait. A CPU does nothing else.
+    for device, expected in (("cuda", None), ("cpu", pytest.approx(8 / 70e-6))):
+        [row] = ask(run_folder(tmp_path / device, None, [times], device_type=device), "dataloader")
+        assert (row["data_ns"], row["unbound_images_per_s"]) == (30_000, expected)
+
+
 def test_profiler_overhead_in_steps_and_waits(tmp_path: Path) -> None:
     # Overhead [5, 15) and [10, 20) on two threads is 15 long; 5 of it, [15, 20), in the wait. [90, 130) is cut at 100.
     events = [

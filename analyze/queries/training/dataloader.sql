@@ -23,7 +23,8 @@
 -- @column idle_wait_pct %         Share of the data ranges without GPU work; empty if the trace lacks either.
 -- @column profiler_ns ns          Part of the data ranges in which the profiler itself worked on the CPU.
 -- @column images_per_s images/s   Images of this rank per second; empty if the run does not say how many.
--- @column unbound_images_per_s images/s   The same without the waits; empty unless the waits of all steps are known.
+-- @column unbound_images_per_s images/s   The same without the waits in which no GPU of the process had work (on a CPU:
+--                                 without all waits); empty unless they are known for all steps.
 -- @column bound bool              Whether it is bound by data.
 -- @main run_id, rank, step, workers, steps, step_ns, data_ns, data_pct, images_per_s, bound
 -- @order run_id, rank, step
@@ -58,6 +59,16 @@ steps AS (
     LEFT JOIN step_coverage('marks') c USING (run_id, rank, start_ns)
     LEFT JOIN worked USING (run_id, rank)
 ),
+losses AS (
+    SELECT
+        s.*,
+        CASE
+            WHEN idle_ns IS NOT NULL THEN idle_ns
+            -- Of steps that were not recorded, nothing says what a GPU did meanwhile.
+            WHEN start_ns IS NOT NULL OR device_type = 'cpu' THEN data_ns
+        END AS lost_ns
+    FROM steps s LEFT JOIN (SELECT run_id, device_type FROM runs) r ON r.run_id = s.run_id
+),
 rows AS (
     SELECT
         run_group, run_id, rank, CASE WHEN '{window}' = 'step' THEN step END AS step, count(*) AS steps,
@@ -68,8 +79,9 @@ rows AS (
         max(data_ns) AS wait_max_ns,
         pct(sum(idle_ns), sum(data_ns) FILTER (idle_ns IS NOT NULL)) AS idle_wait_pct,
         sum(profiler_ns)::BIGINT AS profiler_ns,
+        CASE WHEN count(lost_ns) = count(*) THEN sum(lost_ns) END AS lost_ns,
         CASE WHEN count(images) = count(*) THEN sum(images) END AS images
-    FROM steps
+    FROM losses
     WHERE NOT warmup OR '{warmup}' = 'yes'
     GROUP BY ALL
 ),
@@ -82,9 +94,9 @@ loaders AS (
     GROUP BY ALL
 )
 SELECT
-    d.* EXCLUDE (images), r.workers, l.loader,
+    d.* EXCLUDE (images, lost_ns), r.workers, l.loader,
     images * 1e9 / nullif(step_ns, 0) AS images_per_s,
-    images * 1e9 / nullif(step_ns - data_ns, 0) AS unbound_images_per_s, data_pct >= $bound_pct AS bound
+    images * 1e9 / nullif(step_ns - lost_ns, 0) AS unbound_images_per_s, data_pct >= $bound_pct AS bound
 FROM rows d
 LEFT JOIN loaders l ON l.run_id = d.run_id AND l.rank = d.rank
 LEFT JOIN (SELECT run_id, workers FROM runs) r ON r.run_id = d.run_id
