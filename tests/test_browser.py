@@ -90,7 +90,7 @@ def test_first_screen_of_serve(browser: Any, sample: str) -> None:
     parts = parts_of(sample)
     with serving(SAMPLES / sample) as server:
         opened = Served(browser, server, "", width=1280)
-        # What was recorded comes before what was not, once all are answered.
+        # Once all sections have loaded, those with rows come first.
         for part in parts:
             opened.page.locator(part).first.wait_for()
         begins_there = "([part, most]) => document.querySelector(part).getBoundingClientRect().top <= most"

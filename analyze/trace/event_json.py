@@ -43,7 +43,7 @@ class Scope(NamedTuple):
 
 
 def events_of(scope: Scope, with_counters: bool, with_path: bool) -> Iterator[tuple[str, Iterable[str]]]:
-    """Yield kinds of events with their JSON, in the order of the file; those of logs and dumps come late.
+    """Yield kinds of events with their JSON, in the order of the file. Logs and dumps come after the recorded events.
 
     Names come last: only processes and threads with events get one.
     """

@@ -12,7 +12,7 @@ SELECT run_id, name, collective FROM kernel_names WHERE family = 'communication'
 -- @columns run_id, rank, correlation_id
 -- @column collective text         What the kernel name says.
 -- @column tid id                  Thread of the launch call.
--- @column start_ns ns             Its start; in a GPU-only block that of the call of the twin.
+-- @column start_ns ns             Start of the launch call; in a GPU-only block, of the twin's launch call.
 CREATE VIEW launches_without_metadata AS
 SELECT
     run_id, rank, correlation_id, n.collective, call_tid AS tid, coalesce(call_start_ns, twin_ns) AS start_ns
