@@ -26,6 +26,8 @@ PACKAGE = "cupti-python"
 BUFFER_BYTES = 64 << 20
 """Size of a buffer that CUPTI fills, one for each thread that launches: 300,000 kernels. Taking one costs 30 ms, and
 emptying a full one seconds, during which the program waits."""
+LATER_BUFFER_BYTES = 1 << 20
+"""Size of a buffer that is taken after the warm-up: threads that a program starts in each step launch few kernels."""
 RECORDS = {
     "CONCURRENT_KERNEL": r"activity_kernel\d+_dtype",
     "MEMCPY": r"activity_memcpy\d+_dtype",
@@ -78,6 +80,8 @@ class GpuActivities:
         """Number of the name of each kernel's record."""
         self._offset_ns = 0
         """Offset from CUPTI's timestamps to time.time_ns()."""
+        self._buffer_bytes = BUFFER_BYTES
+        """Size of the next buffer."""
 
     @property
     def recorder(self) -> str:
@@ -86,10 +90,14 @@ class GpuActivities:
 
     def start(self) -> None:
         """Start to record. The first step takes longer than the others: CUPTI takes its buffers."""
-        self._cupti.activity_register_callbacks(lambda: (BUFFER_BYTES, 0), self.take)
+        self._cupti.activity_register_callbacks(lambda: (self._buffer_bytes, 0), self.take)
         for kind in self._types:
             self._cupti.activity_enable(kind)
         self._offset_ns = self._clock_offset_ns()
+
+    def end_warmup(self) -> None:
+        """Let threads that launch for the first time from now on take small buffers."""
+        self._buffer_bytes = LATER_BUFFER_BYTES
 
     def stop(self) -> None:
         """Stop, and detach CUPTI, which slows the program down until then."""

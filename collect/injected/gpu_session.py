@@ -37,7 +37,7 @@ class GpuSession(BlockSession):
         self._start()
         self.recorder = self._activities.recorder
         if not warms_up:
-            self.end_warmup()
+            self._start_bounds()
 
     def _start(self) -> None:
         if not self._running:
@@ -47,6 +47,10 @@ class GpuSession(BlockSession):
 
     def end_warmup(self) -> None:
         """Bound what is recorded from now on."""
+        self._activities.end_warmup()
+        self._start_bounds()
+
+    def _start_bounds(self) -> None:
         if self._seconds:
             # A hook of modules would make torch.compile compile again within the block.
             self._bounds = Bounds(None, self._seconds, False, self._on_bound, self._start if self._whole else None)
