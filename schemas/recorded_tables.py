@@ -323,11 +323,11 @@ METRIC_TABLES = (
         ("comm_size", "int32", "", "ranks of the communicator"),
         ("operation", "string", "", "AllReduce, AllGather, Send ..."),
         ("is_p2p", "bool", "", "whether it is a send or a receive"),
-        ("seq", "int64", "", "its number in the communicator, of collectives, or of sends and receives"),
+        ("seq", "int64", "", "its number in the communicator, of its operation; of the sends and receives of a rank"),
         ("peer", "int32", "", "the other rank of a send or receive, in the communicator"),
         ("algorithm", "string", "", "RING, TREE, NVLS ..."),
         ("protocol", "string", "", "LL, LL128 or SIMPLE"),
-        ("bytes", "int64", "B", "size of the message"),
+        ("bytes", "int64", "B", "the larger of a rank's input and output"),
         ("dur_ns", "int64", "ns", "duration"),
         (
             "timing",

@@ -1,4 +1,4 @@
-"""Logs of NCCL Inspector, in the layouts that its README documents: 4.2 and 4.3."""
+"""Logs of NCCL Inspector, in the layouts that the plugins of NCCL 2.28 to 2.30 write (4.0) and its README documents."""
 
 from __future__ import annotations
 
@@ -149,16 +149,25 @@ def test_lost_records_are_reported(tmp_path: Path) -> None:
         assert said in run["warnings"], run["warnings"]
 
 
-@pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.3", True), ("v4.4", False), ("v5.0", False)])
+@pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.4", True), ("v4.5", False), ("v5.0", False)])
 def test_unknown_versions_are_reported(tmp_path: Path, version: str, is_known: bool) -> None:
     path = _write(tmp_path / "a.log", dump(header(0), version, [{**reduce(1, 10), "header": header(0)}]))
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
     [run] = sql(path, "SELECT warnings FROM runs")
-    said = f"a.log: its format is of version {version}; known are 4.0 to 4.3"
+    said = f"a.log: its format is of version {version}; known are 4.0 to 4.4"
     assert run["warnings"] == (None if is_known else said)
 
 
-@pytest.mark.parametrize("damage", [{"coll_exec_time_us": 1 << 62}, {"coll_msg_size_bytes": -1}, {"coll_sn": "1"}])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"coll_exec_time_us": 1 << 62},
+        {"coll_msg_size_bytes": -1},
+        {"coll_msg_size_bytes": 1 << 65},
+        {"coll": "AllGather", "coll_msg_size_bytes": 1 << 50},
+        {"coll_sn": "1"},
+    ],
+)
 def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
     path = _write(tmp_path / "a.log", dump(header(0), "v4.2", [reduce(1, 10), reduce(2, 10, **damage)]))
     assert [r["total_ns"] for r in ask(path, "nccl-log")] == [10_000]
@@ -172,3 +181,62 @@ def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
     path = _write(tmp_path / "a.log", lines)
     done = run_cli("query", "nccl-log", path)
     assert done.returncode == 0 and "a value is missing or cannot be" in done.stderr
+
+
+def _written(operation: str, seq: int, size: int, time_us: int, algobw: float, busbw: float) -> Row:
+    """A record as the plugin of NCCL 2.30.7 wrote it for a call of two ranks: with its version's keys."""
+    kind = "p2p" if operation in ("Send", "Recv") else "coll"
+    values = {
+        "sn": seq, "msg_size_bytes": size, "exec_time_us": time_us, "timing_source": "kernel_gpu",
+        "algobw_gbs": algobw, "busbw_gbs": busbw,
+    }  # fmt: skip
+    peer = {"p2p_peer": 1} if kind == "p2p" else {}
+    return {
+        "header": header(0, size=2),
+        "metadata": _metadata("v4.0", 1),
+        f"{kind}_perf": {kind: operation, **peer, **{f"{kind}_{key}": value for key, value in values.items()}},
+    }
+
+
+def test_bytes_are_those_of_the_larger_buffer(tmp_path: Path) -> None:
+    """NCCL Inspector logs the size of one rank's part, but computes its algorithm bandwidth from all parts."""
+    records = [
+        _written("AllReduce", 0, 4194304, 200, 20.971520, 20.971520),
+        _written("AllGather", 0, 4194304, 300, 27.962027, 13.981013),
+        _written("ReduceScatter", 0, 4194304, 300, 27.962027, 13.981013),
+        _written("Broadcast", 0, 8192, 9, 0.910222, 0.910222),
+        _written("Send", 1, 4194304, 77, 54.471481, 54.471481),
+    ]
+    path = _write(tmp_path / "a.log", records)
+    speeds = sql(path, "SELECT bytes / dur_ns AS gb_per_s FROM nccl_records ORDER BY record")
+    logged = [next(v for k, v in r[key].items() if k.endswith("algobw_gbs")) for r in records for key in list(r)[2:]]
+    assert [r["gb_per_s"] for r in speeds] == pytest.approx(logged, rel=1e-5)
+    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
+
+
+def test_sizes_of_uint8(tmp_path: Path) -> None:
+    """262,144 elements of uint8 as the plugins of NCCL 2.28.9 and 2.30.7 write them: -262,144 as an unsigned number."""
+    records = [
+        _written("AllReduce", 0, 18446744073709289472, 50, 368934881474185.75, 368934881474185.75),
+        _written("Recv", 1, 18446744073709289472, 33, 558992244657857.1875, 558992244657857.1875),
+        # A bandwidth that is possible, of a size that is not.
+        _written("AllReduce", 1, 18446744073709289472, 1 << 39, 33554.43, 33554.43),
+    ]
+    path = _write(tmp_path / "a.log", records)
+    rows = sql(path, "SELECT bytes, busbw_gb_per_s FROM nccl_records ORDER BY record")
+    assert rows == [{"bytes": 262_144, "busbw_gb_per_s": None}] * 3
+
+
+def test_operations_without_a_record_are_counted(tmp_path: Path) -> None:
+    """AllReduce 1, 2 and 5 are missing, and one send or receive: those have common numbers, collectives have not."""
+    numbers = [("AllReduce", n) for n in (0, 3, 4, 6)] + [("AllGather", n) for n in (0, 1)] + [("Send", 1), ("Recv", 3)]
+    path = _write(tmp_path / "a.log", [_written(name, n, 9000, 9, 1.0, 1.0) for name, n in numbers])
+    assert len(sql(path, "SELECT * FROM nccl_records")) == 8
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert run["warnings"].startswith("a.log: operations without a record, by gaps in their numbers: 4. ")
+
+
+def test_an_unknown_algorithm_is_null(tmp_path: Path) -> None:
+    records = [reduce(0, 9, coll_algo="unknown", coll_proto="unknown")]
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.4", records))
+    assert sql(path, "SELECT algorithm, protocol FROM nccl_records") == [{"algorithm": None, "protocol": None}]

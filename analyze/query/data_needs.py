@@ -157,7 +157,8 @@ DATA_KINDS = {
             "logs of NCCL Inspector",
             r"a log of NCCL Inspector",
             ("nccl_records",),
-            "NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1",
+            "NCCL_PROFILER_PLUGIN=libnccl-profiler-inspector.so NCCL_INSPECTOR_ENABLE=1 "
+            "NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=500",
             optional=True,
         ),
         DataKind(

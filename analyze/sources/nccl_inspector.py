@@ -2,7 +2,8 @@
 
 A log is a stream of JSON objects, one a line. Until version 4.2 of the format each has its communicator (`header`).
 Since 4.3 only the marker has (`dump_stats`) that begins a dump of a communicator and states the number of its records.
-The layout: plugins/profiler/inspector/README.md of https://github.com/NVIDIA/nccl.
+The layout: inspector_json.cc in plugins/profiler/inspector of https://github.com/NVIDIA/nccl; inspector.cc before
+NCCL 2.30.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _MOST_US = 1 << 40
 _KINDS = {"coll_perf": "coll", "p2p_perf": "p2p"}
 _UNREAD = ("proxy_trace",)
 _UNNAMED = "unknown"
-_KNOWN_VERSION = re.compile(r"v?4\.[0-3](\..*)?")
+_RANK_PARTS = ("AllGather", "ReduceScatter")
+"""Operations whose size in the log is that of one rank's part: the larger of input and output has one of each rank."""
+_KNOWN_VERSION = re.compile(r"v?4\.[0-4](\..*)?")
 """Versions of the format whose records are known."""
 
 Row = dict[str, Any]
@@ -94,6 +97,8 @@ class _Log:
         self._awaited: Counter[str] = Counter()
         """Records that the last marker states and that have not come."""
         self._missing = 0
+        self._numbers: dict[tuple[str, str], tuple[int, int, int]] = {}
+        """Lowest and highest number, and count, of the records of a communicator that are numbered together."""
         self._dropped = 0
         self._unread = 0
         self._odd_versions: set[str] = set()
@@ -130,6 +135,9 @@ class _Log:
             return
         self.rows.append(row | {"record": self._records})
         self._records += 1
+        numbered = row["comm_id"], "" if row["is_p2p"] else row["operation"]
+        low, high, count = self._numbers.get(numbered, (row["seq"], row["seq"], 0))
+        self._numbers[numbered] = min(low, row["seq"]), max(high, row["seq"]), count + 1
 
     def _check_version(self, metadata: object) -> None:
         version = metadata.get("inspector_output_format_version") if isinstance(metadata, dict) else None
@@ -160,9 +168,15 @@ class _Log:
                 f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
                 "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
             )
+        gaps = sum(max(high - low + 1 - count, 0) for low, high, count in self._numbers.values())
+        if gaps:
+            report.warnings.append(
+                f"{path.name}: operations without a record, by gaps in their numbers: {gaps:,}. NCCL Inspector skips "
+                "small messages; before NCCL 2.30 it logs only the last operation of each dump interval"
+            )
         if self._odd_versions:
             report.warnings.append(
-                f"{path.name}: its format is of version {', '.join(sorted(self._odd_versions))}; known are 4.0 to 4.3"
+                f"{path.name}: its format is of version {', '.join(sorted(self._odd_versions))}; known are 4.0 to 4.4"
             )
         if self._unread:
             report.warnings.append(f"{path.name}: recorded and not read: records of proxy operations: {self._unread:,}")
@@ -178,30 +192,50 @@ def _object(line: str) -> dict[str, Any] | None:
 
 def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any]) -> Row | None:
     """Return the columns of an operation; None if one that each has is missing."""
-    name = text(header.get("comm_name"))
     busbw = perf.get(f"{kind}_busbw_gbs")
     times = perf.get("event_trace_ts")
-    row = {
+    size, is_sized = _size(perf.get(f"{kind}_msg_size_bytes"))
+    row: Row = {
         "comm_id": text(header.get("id")),
         "comm_rank": whole(header.get("rank"), LARGEST_INT32),
         "comm_size": whole(header.get("n_ranks"), LARGEST_INT32),
         "operation": text(perf.get(kind)),
         "seq": whole(perf.get(f"{kind}_sn")),
-        "bytes": whole(perf.get(f"{kind}_msg_size_bytes"), _MOST_BYTES),
+        "bytes": size,
         "dur_ns": _ns(perf.get(f"{kind}_exec_time_us"), _MOST_US),
     }
     if any(value is None for value in row.values()):
         return None
+    if row["operation"] in _RANK_PARTS:
+        row["bytes"] *= row["comm_size"]
+        if row["bytes"] > _MOST_BYTES:
+            return None
     return row | {
         "is_p2p": kind == "p2p",
-        "comm_name": None if name == _UNNAMED else name,
+        "comm_name": _name(header.get("comm_name")),
         "peer": whole(perf.get("p2p_peer"), LARGEST_INT32),
-        "algorithm": text(perf.get("coll_algo")),
-        "protocol": text(perf.get("coll_proto")),
+        "algorithm": _name(perf.get("coll_algo")),
+        "protocol": _name(perf.get("coll_proto")),
         "timing": text(perf.get(f"{kind}_timing_source")),
-        "busbw_gb_per_s": float(busbw) if isinstance(busbw, int | float) and 0 <= busbw < 1e9 else None,
+        "busbw_gb_per_s": float(busbw) if is_sized and isinstance(busbw, int | float) and 0 <= busbw < 1e9 else None,
         "start_ns": _ns(times.get(f"{kind}_start_ts")) if isinstance(times, dict) else None,
     }
+
+
+def _size(size: object) -> tuple[int | None, bool]:
+    """Return the bytes of a message, and whether its bandwidth was computed from them.
+
+    NCCL has no name for the type uint8, which also stands for bool. NCCL Inspector takes -1 as the size of an element,
+    and writes the product as an unsigned number.
+    """
+    if type(size) is int and size > LARGEST_INT64:
+        return whole((1 << 64) - size, _MOST_BYTES), False
+    return whole(size, _MOST_BYTES), True
+
+
+def _name(value: object) -> str | None:
+    name = text(value)
+    return None if name == _UNNAMED else name
 
 
 def _ns(microseconds: object, largest: int = LARGEST_INT64 // 1000) -> int | None:

@@ -1,6 +1,7 @@
 -- How fast are the collectives of a long run, and who waits, as NCCL Inspector logs them?
 --
--- From logs of NCCL Inspector (NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1), one for each process. An operation is a
+-- From logs of NCCL Inspector (NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1,
+-- NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=500), one for each process. An operation is a
 -- call over the ranks whose logs have it: same communicator, same number. Its duration is the shortest of the ranks:
 -- the others also wait for the last one. Bandwidths are those that NCCL Inspector computes, of that rank.
 -- @param each size|operation = operation   What a row is: an operation of a communicator, or one with a size.
@@ -8,7 +9,7 @@
 -- @column communicator text       Its name, else its id.
 -- @column comm_size count         Its ranks.
 -- @column operation text          AllReduce, AllGather, Send ...
--- @column message_bytes B         With each=size: size of the message.
+-- @column message_bytes B         With each=size: the larger of a rank's input and output.
 -- @column algorithms text         Algorithms and protocols of NCCL.
 -- @column calls count             Operations.
 -- @column logged_ranks count      Ranks whose logs have them, at most.
