@@ -72,8 +72,8 @@ def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
     """Two collectives, in which rank 2 is last: 100 us; the others wait 40 us. Two ranks are a group of their own."""
     for rank in range(4):
         time_us = 100 if rank == 2 else 140
-        world = dump(header(rank), version, [reduce(seq, time_us) for seq in (1, 2)])
-        pair = dump(header(rank % 2, PAIR, 2, "pair"), version, [reduce(1, 50, 1000), send(1, 7)]) if rank < 2 else []
+        world = dump(header(rank), version, [reduce(seq, time_us) for seq in range(2)])
+        pair = dump(header(rank % 2, PAIR, 2, "pair"), version, [reduce(0, 50, 1000), send(1, 7)]) if rank < 2 else []
         _write(tmp_path / f"node-pid{40 - rank}.log", pair, world)
     rows = {(r["communicator"], r["operation"]): r for r in ask(tmp_path, "nccl-log")}
     world_row = rows[WORLD, "AllReduce"]
@@ -103,7 +103,7 @@ def test_four_ranks_by_hand(tmp_path: Path, version: str) -> None:
 
 def test_sizes_and_starts(tmp_path: Path) -> None:
     start = {"event_trace_ts": {"coll_start_ts": 1752867229235059, "coll_stop_ts": 1752867229235064}}
-    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10, 100, **start), reduce(2, 20, 200)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(0, 10, 100, **start), reduce(1, 20, 200)]))
     rows = ask(path, "nccl-log", params={"each": "size"})
     assert {r["message_bytes"]: r["total_ns"] for r in rows} == {100: 10_000, 200: 20_000}
     assert [r["start_ns"] for r in sql(path, "SELECT start_ns FROM nccl_records ORDER BY seq")] == [
@@ -114,9 +114,9 @@ def test_sizes_and_starts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("marker", [[], ["{" + json.dumps({"header": header(0, PAIR)})]])
 def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker: list[str]) -> None:
     """The marker of the second dump is missing or damaged: its record must not count for the first communicator."""
-    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(0, 10)]))
     with path.open("a") as file:
-        file.write("".join(f"{line}\n" for line in [*marker, json.dumps(reduce(2, 20))]))
+        file.write("".join(f"{line}\n" for line in [*marker, json.dumps(reduce(1, 20))]))
     assert [r["comm_id"] for r in sql(path, "SELECT comm_id FROM nccl_records")] == [WORLD]
     [run] = sql(path, "SELECT warnings FROM runs")
     assert f"line {3 + len(marker)} is left out: its communicator is not known" in run["warnings"]
@@ -124,7 +124,7 @@ def test_records_after_a_lost_marker_have_no_communicator(tmp_path: Path, marker
 
 def test_one_rank_does_not_know_who_waits(tmp_path: Path) -> None:
     """A call without a bandwidth does not count as one of 0 GB/s: 100 B in 10 us x 2 (4 - 1) / 4 are 0.015 GB/s."""
-    records = [reduce(1, 10, 100), reduce(2, 30, 100, coll_busbw_gbs=None)]
+    records = [reduce(0, 10, 100), reduce(1, 30, 100, coll_busbw_gbs=None)]
     path = _write(tmp_path / "a.log", dump(header(0), "v4.3", records))
     [row] = ask(path, "nccl-log")
     assert (row["total_ns"], row["waiting_ns"], row["last_rank"]) == (40_000, None, None)
@@ -132,7 +132,7 @@ def test_one_rank_does_not_know_who_waits(tmp_path: Path) -> None:
 
 
 def test_lost_records_are_reported(tmp_path: Path) -> None:
-    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(1, 10)], dropped=5, announced=3))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", [reduce(0, 10)], dropped=5, announced=3))
     with path.open("a") as file:
         file.write('{"coll_perf": {"coll": "AllReduce"}}\n{"coll_perf": \n[1]\n{"other": 1}\n{"proxy_trace": {}}\n')
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
@@ -151,7 +151,7 @@ def test_lost_records_are_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("version", "is_known"), [("v4.0", True), ("v4.4", True), ("v4.5", False), ("v5.0", False)])
 def test_unknown_versions_are_reported(tmp_path: Path, version: str, is_known: bool) -> None:
-    path = _write(tmp_path / "a.log", dump(header(0), version, [{**reduce(1, 10), "header": header(0)}]))
+    path = _write(tmp_path / "a.log", dump(header(0), version, [{**reduce(0, 10), "header": header(0)}]))
     assert len(sql(path, "SELECT * FROM nccl_records")) == 1
     [run] = sql(path, "SELECT warnings FROM runs")
     said = f"a.log: its format is of version {version}; known are 4.0 to 4.4"
@@ -169,14 +169,14 @@ def test_unknown_versions_are_reported(tmp_path: Path, version: str, is_known: b
     ],
 )
 def test_values_that_cannot_be_are_lost(tmp_path: Path, damage: Row) -> None:
-    path = _write(tmp_path / "a.log", dump(header(0), "v4.2", [reduce(1, 10), reduce(2, 10, **damage)]))
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.2", [reduce(0, 10), reduce(1, 10, **damage)]))
     assert [r["total_ns"] for r in ask(path, "nccl-log")] == [10_000]
     [run] = sql(path, "SELECT warnings FROM runs")
     assert run["warnings"] == "a.log: line 3 is left out: a value is missing or cannot be"
 
 
 def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
-    lines = dump(header(0), "v4.3", [reduce(1, 10)])
+    lines = dump(header(0), "v4.3", [reduce(0, 10)])
     lines[0]["header"] = {"id": "<b>"}
     path = _write(tmp_path / "a.log", lines)
     done = run_cli("query", "nccl-log", path)
@@ -228,12 +228,12 @@ def test_sizes_of_uint8(tmp_path: Path) -> None:
 
 
 def test_operations_without_a_record_are_counted(tmp_path: Path) -> None:
-    """AllReduce 1, 2 and 5 are missing, and one send or receive: those have common numbers, collectives have not."""
-    numbers = [("AllReduce", n) for n in (0, 3, 4, 6)] + [("AllGather", n) for n in (0, 1)] + [("Send", 1), ("Recv", 3)]
+    """AllReduce 0, 2 and 5 are missing, and one send or receive: those have common numbers, from 1."""
+    numbers = [("AllReduce", n) for n in (1, 3, 4, 6)] + [("AllGather", n) for n in (0, 1)] + [("Send", 1), ("Recv", 3)]
     path = _write(tmp_path / "a.log", [_written(name, n, 9000, 9, 1.0, 1.0) for name, n in numbers])
     assert len(sql(path, "SELECT * FROM nccl_records")) == 8
     [run] = sql(path, "SELECT warnings FROM runs")
-    assert run["warnings"].startswith("a.log: operations without a record, by gaps in their numbers: 4. ")
+    assert run["warnings"].startswith("a.log: operations without a record, by the numbers of the others: 4. ")
 
 
 def test_an_unknown_algorithm_is_null(tmp_path: Path) -> None:

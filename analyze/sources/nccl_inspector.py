@@ -97,8 +97,8 @@ class _Log:
         self._awaited: Counter[str] = Counter()
         """Records that the last marker states and that have not come."""
         self._missing = 0
-        self._numbers: dict[tuple[str, str], tuple[int, int, int]] = {}
-        """Lowest and highest number, and count, of the records of a communicator that are numbered together."""
+        self._numbers: dict[tuple[str, str | None], tuple[int, int]] = {}
+        """How many operations of a communicator that are numbered together were started, and have a record."""
         self._dropped = 0
         self._unread = 0
         self._odd_versions: set[str] = set()
@@ -135,9 +135,10 @@ class _Log:
             return
         self.rows.append(row | {"record": self._records})
         self._records += 1
-        numbered = row["comm_id"], "" if row["is_p2p"] else row["operation"]
-        low, high, count = self._numbers.get(numbered, (row["seq"], row["seq"], 0))
-        self._numbers[numbered] = min(low, row["seq"]), max(high, row["seq"]), count + 1
+        # Collectives are numbered from 0, each operation by itself; sends and receives from 1, together.
+        numbered = row["comm_id"], None if row["is_p2p"] else row["operation"]
+        started, logged = self._numbers.get(numbered, (0, 0))
+        self._numbers[numbered] = max(started, row["seq"] + (not row["is_p2p"])), logged + 1
 
     def _check_version(self, metadata: object) -> None:
         version = metadata.get("inspector_output_format_version") if isinstance(metadata, dict) else None
@@ -168,11 +169,11 @@ class _Log:
                 f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
                 "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
             )
-        gaps = sum(max(high - low + 1 - count, 0) for low, high, count in self._numbers.values())
-        if gaps:
+        unlogged = sum(max(started - logged, 0) for started, logged in self._numbers.values())
+        if unlogged:
             report.warnings.append(
-                f"{path.name}: operations without a record, by gaps in their numbers: {gaps:,}. NCCL Inspector skips "
-                "small messages; before NCCL 2.30 it logs only the last operation of each dump interval"
+                f"{path.name}: operations without a record, by the numbers of the others: {unlogged:,}. NCCL Inspector "
+                "skips small messages; before NCCL 2.30 it logs only the last operation of each dump interval"
             )
         if self._odd_versions:
             report.warnings.append(
