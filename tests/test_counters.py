@@ -26,17 +26,6 @@ def _metrics(rows: list[Row]) -> dict[str, tuple[str, list[Row]]]:
     }
 
 
-def test_metrics_of_a_gpu(tmp_path: Path) -> None:
-    rows: list[Row] = [(10, GPU_0, 3, 40), (20, GPU_0, 3, 60), (20, GPU_0, 4, 7)]
-    path = report(tmp_path / "one.sqlite", [(1, 0, 100, 200)], more=_metrics(rows))
-    found = {r["name"]: r for r in ask(path, "counters")}
-    values = ("device", "samples", "avg_value", "min_value", "max_value", "total_value")
-    # A sum of percentages means nothing.
-    assert [found[ACTIVE][v] for v in values] == [0, 2, 50, 40, 60, None]
-    assert found["SM Active"]["avg_value"] == 7
-    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
-
-
 def test_a_report_of_two_ranks(tmp_path: Path) -> None:
     """Each process calls its GPU 0; the first one has GPU 1. Nobody uses GPU 2."""
     rows: list[Row] = [(10, GPU_1, 3, 1), (10, GPU_0, 3, 2), (10, GPU_2, 3, 3)]
@@ -51,6 +40,32 @@ def test_an_older_report_does_not_say_which_gpu_a_device_is(tmp_path: Path) -> N
     """The only GPU with metrics is the one that the program used, whatever its number."""
     path = report(tmp_path / "old.sqlite", [(1, 0, 100, 200)], more=_metrics([(10, GPU_2, 3, 5)]))
     assert [(r["device"], r["avg_value"]) for r in ask(path, "counters")] == [(0, 5)]
+
+
+@pytest.mark.parametrize(
+    ("visible", "expected"),
+    [("2,GPU-3f0", {0: 2, 1: 0}), ("2, 0", {0: 2, 1: 0}), ("2,7", {0: 0, 1: 1}), ("GPU-3", {0: 0, 1: 1})],
+)
+def test_gpus_that_a_program_may_use(tmp_path: Path, visible: str, expected: dict[int, int]) -> None:
+    """All GPUs are sampled. What names no GPU, or more than one, is not understood: devices are GPUs by number."""
+    gpus: list[Row] = [(0, 0, "3f0a", "A", 9, 0), (1, 1, "3c1b", "B", 9, 0), (2, 2, "77aa", "C", 10, 0)]
+    rows: list[Row] = [(10, GPU_0, 3, 0), (10, GPU_1, 3, 1), (10, GPU_2, 3, 2)]
+    path = report(
+        tmp_path / "all.sqlite", [(1, 0, 100, 200), (1, 1, 100, 200)], environment={"CUDA_VISIBLE_DEVICES": visible},
+        more=_metrics(rows) | {"TARGET_INFO_GPU": ("id cuDevice uuid name computeMajor computeMinor", gpus)},
+    )  # fmt: skip
+    assert {r["device"]: r["avg_value"] for r in ask(path, "counters")} == expected
+    [run] = sql(path, "SELECT gpu_name, warnings FROM runs")
+    assert run["gpu_name"] == "ABC"[expected[0]]
+    assert "1 counter of a GPU that no rank used left out" in run["warnings"]
+
+
+def test_a_clock_in_mhz_stays(tmp_path: Path) -> None:
+    names: list[Row] = [(GPU_0, 3, "GPC Clock Frequency [MHz]")]
+    metrics = _metrics([(10, GPU_0, 3, 1980), (20, GPU_0, 3, 345_000_000)])
+    metrics["TARGET_INFO_GPU_METRICS"] = ("typeId metricId metricName", names)
+    path = report(tmp_path / "mhz.sqlite", [(1, 0, 100, 200)], more=metrics)
+    assert [(r["min_value"], r["max_value"]) for r in ask(path, "counters")] == [(345, 1980)]
 
 
 def test_damaged_metrics_are_counted(tmp_path: Path) -> None:

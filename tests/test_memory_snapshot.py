@@ -394,13 +394,15 @@ def test_timeline_of_a_snapshot(tmp_path: Path) -> None:
 def test_peaks_that_torch_counted(tmp_path: Path) -> None:
     """The history has requested bytes, 13 MiB at most. What torch counts may be more: blocks, and an earlier peak."""
     names = ("allocated_bytes.all.peak", "requested_bytes.all.peak", "reserved_bytes.all.peak", "num_ooms")
-    stats = dict(zip(names, (15 * MIB, 14 * MIB, 60 * MIB, 1), strict=True))
+    stats = dict(zip(names, (15 * MIB, 14 * MIB, 60 * MIB, 1), strict=True)) | {"max_split_size": -1}  # no limit
     path = write(tmp_path / "snapshot.pickle", stats=[stats, dict.fromkeys(names, 0)])
     found = [tuple(r.values())[3:] for r in ask(path, "memory-peak")]
     assert found == [
         (0, None, 13 * MIB, 50 * MIB, "allocator_events"), (0, 15 * MIB, 14 * MIB, 60 * MIB, "allocator_stats"),
     ]  # fmt: skip
-    assert sql(path, "SELECT value FROM allocator_stats WHERE device = 0 AND name = 'num_ooms'") == [{"value": 1}]
+    found = sql(path, "SELECT value FROM allocator_stats WHERE name IN ('max_split_size', 'num_ooms') ORDER BY value")
+    assert [r["value"] for r in found] == [-1, 0, 1]
+    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
 
 
 @pytest.mark.parametrize(("stats", "lost"), [({"a": 1}, 1), ([None, {"a": 1, 2: 3, "b": "x", "c": 1 << 70}], 4)])

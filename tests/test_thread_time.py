@@ -87,6 +87,21 @@ def test_trace_has_the_calls_on_their_threads(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_thread_is_on_a_core_from_before_its_first_switch_and_until_after_its_last(tmp_path: Path) -> None:
+    """us: a call [0, 10), off the core at 20, on it at 50, a call [60, 100). It waits for 30 of 100 us."""
+    more: dict[str, tuple[str, list[Row]]] = {
+        "StringIds": ("id value", [(10, "read")]),
+        "OSRT_API": ("start end globalTid nameId", _us((0, 10, MAIN, 10), (60, 100, MAIN, 10))),
+        "SCHED_EVENTS": ("start cpu isSchedIn globalTid", [(20_000, 0, 0, MAIN), (50_000, 0, 1, MAIN)]),
+    }
+    path = report(tmp_path / "t.sqlite", [(1, 0, 100, 110)], more=more)
+    assert _times(ask(path, "thread-time")) == {
+        ("on a core", None): (20_000, None, None),
+        ("on a core", "read"): (50_000, None, None),
+        ("waiting", None): (30_000, None, None),
+    }
+
+
 def test_no_rows_for_no_gaps(tmp_path: Path) -> None:
     assert ask(_idle_gpu(tmp_path / "idle.sqlite"), "thread-time", params={"during": "gap", "top": 0}) == []
 

@@ -214,7 +214,8 @@ def _stats(devices: object, path: Path, report: FileReport) -> Iterator[dict[str
             lost += 1
             continue
         for name, value in stats.items():
-            row = {"device": device, "name": text(name), "value": whole(value)}
+            # No limit is -1: max_split_size.
+            row = {"device": device, "name": text(name), "value": -1 if value == -1 else whole(value)}
             if None in row.values():
                 lost += 1
             else:

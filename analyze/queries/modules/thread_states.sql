@@ -2,18 +2,35 @@
 -- @use gpu_gaps, gpu_timeline, intervals
 
 -- @view thread_runs  a row is a stretch of time of a thread on a core.
--- One that began before the recording, or ended after it, has no row.
+-- If the thread's first switch is off a core, the first row begins with the recording of the rank. If its last switch is
+-- onto a core, the last row ends with the recording.
 -- @columns run_id, rank
 -- @column tid id                  The thread.
 -- @column cpu index               The core.
 -- @columns start_ns, end_ns
 CREATE VIEW thread_runs AS
-SELECT run_id, rank, tid, cpu, start_ns, end_ns
-FROM (
-    SELECT *, lead(start_ns) OVER (PARTITION BY run_id, rank, tid ORDER BY start_ns, is_in) AS end_ns
-    FROM thread_switches
+WITH _recordings AS (
+    SELECT run_id, rank, min(start_ns) AS first_ns, max(end_ns) AS last_ns
+    FROM (
+        SELECT run_id, rank, start_ns, start_ns AS end_ns FROM thread_switches
+        UNION ALL
+        SELECT run_id, rank, start_ns, start_ns + dur_ns FROM os_calls
+        UNION ALL
+        SELECT run_id, rank, start_ns, start_ns + dur_ns FROM cuda_calls
+    )
+    GROUP BY run_id, rank
+),
+_switches AS (
+    SELECT *, row_number() OVER thread AS place, lead(start_ns) OVER thread AS next_ns
+    FROM thread_switches JOIN _recordings USING (run_id, rank)
+    WINDOW thread AS (PARTITION BY run_id, rank, tid ORDER BY start_ns, is_in)
+),
+_runs AS (
+    SELECT run_id, rank, tid, cpu, start_ns, coalesce(next_ns, last_ns) AS end_ns FROM _switches WHERE is_in
+    UNION ALL
+    SELECT run_id, rank, tid, cpu, first_ns, start_ns FROM _switches WHERE NOT is_in AND place = 1
 )
-WHERE is_in AND end_ns > start_ns;
+SELECT * FROM _runs WHERE end_ns > start_ns;
 
 -- @view thread_spans  a row is a thread with an id, from its first context switch or call to its last.
 -- @columns run_group, run_id, rank

@@ -7,16 +7,21 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rank_processes import pid_of, used_devices
 from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record_batch
 from analyze.sources.nsys.values import Columns, filtered
+from analyze.sources.nsys.visible_gpus import visible_gpus
 
 METRICS = "GPU_METRICS"
 _UNSIGNED = (1 << 64) - 1
 _GPU_BITS = 0xFF
 """Bits of a typeId that are the number of the GPU."""
+
+_LEAST_HZ = 100_000
+"""No clock is that many MHz."""
 
 NETWORK = ("NET_NIC_METRIC", "NET_IB_SWITCH_METRIC")
 _NUMBER = r"^-?\d{1,18}(\.\d{1,18})?$"
@@ -45,7 +50,9 @@ FAULT_TABLES = (
 )  # fmt: skip
 
 
-def metric_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator[tuple[int | None, pa.RecordBatch]]:
+def metric_batches(
+    tables: Tables, capture: Capture, owners: Owners, skipped: Skipped
+) -> Iterator[tuple[int | None, pa.RecordBatch]]:
     """Yield GPU_METRICS as counters of the ranks that used the GPUs. Other rows are counted in `skipped`."""
     columns = ("timestamp", "typeId", "metricId", "value")
     if not tables.columns(METRICS):
@@ -54,7 +61,7 @@ def metric_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator
         (row["typeId"], row["metricId"]): row["metricName"]
         for row in rows(tables, "TARGET_INFO_GPU_METRICS", ["typeId", "metricId", "metricName"])
     }
-    places = _places(tables, owners)
+    places = _places(tables, capture, owners)
     for batch in tables.batches(METRICS, columns):
         batch = skipped.choose("counters", batch, pc.is_valid(batch["timestamp"]), "without a start")
         # Columns of this name are read as text.
@@ -75,11 +82,18 @@ def metric_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator
             rank, device = place
             built = {
                 "start_ns": own["timestamp"],
-                "value": pc.cast(own["value"], pa.float64()),
+                "value": _in_unit(pc.cast(own["value"], pa.float64()), name),
                 "device": pa.repeat(device, size),
                 "name": pa.repeat(name, size),
             }
             yield rank, record_batch("counters", built, size)
+
+
+def _in_unit(values: pa.Array, name: str) -> pa.Array:
+    """Return values in the unit that the name of the metric has: nsys writes clocks in Hz and names them MHz."""
+    if not name.endswith("[MHz]"):
+        return values
+    return pc.if_else(pc.greater_equal(values, _LEAST_HZ), pc.divide(values, 1e6), values)
 
 
 def network_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterator[tuple[int | None, pa.RecordBatch]]:
@@ -121,7 +135,7 @@ def _network_name(
     return f"{place} {metric}" if row["portId"] is None else f"{place} port {row['portId']} {metric}"
 
 
-def _places(tables: Tables, owners: Owners) -> dict[int, tuple[int | None, int]]:
+def _places(tables: Tables, capture: Capture, owners: Owners) -> dict[int, tuple[int | None, int]]:
     """Return rank and device index of each GPU that a rank used."""
     used = {
         (process, device)
@@ -134,11 +148,17 @@ def _places(tables: Tables, owners: Owners) -> dict[int, tuple[int | None, int]]
         for row in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["pid", "cudaId", "gpuId"])
     }
     # Older exports do not say which GPU a device is.
-    sampled = set() if gpus else {n for batch in tables.batches(METRICS, ["typeId"]) for n in _numbers(batch["typeId"])}
+    visible = [] if gpus else visible_gpus(tables, capture)
+    guess = not gpus and not visible
+    sampled = (
+        {n for batch in tables.batches(METRICS, ["typeId"]) for n in _numbers(batch["typeId"])} if guess else set()
+    )
     found: dict[int, tuple[int | None, int]] = {}
     for process, device in sorted(used):
         gpu = gpus.get((pid_of(process), device))
-        if gpu is None and not gpus:
+        if device < len(visible):
+            gpu = visible[device]
+        elif guess:
             gpu = next(iter(sampled)) if len(sampled) == len(used) == 1 else device
         shared = owners.device(process)
         if gpu is not None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.open_export import Tables, rows
-from analyze.sources.nsys.stacks import Stacks
+from analyze.sources.nsys.stacks import Backtraces, Stacks
 from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 NVTX_TABLES = ("NVTX_EVENTS", "NVTX_EVENTS_V2")
@@ -48,6 +48,7 @@ class Names:
         self.memory_kinds = _MEMORY_KINDS | labels(tables, "ENUM_CUDA_MEM_KIND")
         self._domains = self._read_domains(tables)
         self.stacks = Stacks(tables, self.lookup)
+        self.backtraces = Backtraces(tables)
 
     def lookup(self, ids: pa.Array) -> pa.Array:
         """Return the strings of ids; NULL for an unknown id."""

@@ -14,6 +14,7 @@ from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rows import EVENT_TABLES, EventTable
+from analyze.sources.nsys.stacks import CALL_TABLES
 from analyze.sources.nsys.values import PROCESS_BITS
 
 _LAUNCH = re.compile(r"(cuda|cu)(Launch|Memcpy|Memset|GraphLaunch)")
@@ -81,7 +82,7 @@ def _launching(tables: Tables) -> set[int]:
     """Return the processes with CUDA calls that launch GPU work."""
     names = Names(tables)
     found: set[int] = set()
-    for table in ("CUPTI_ACTIVITY_KIND_RUNTIME", "CUPTI_ACTIVITY_KIND_DRIVER"):
+    for table in CALL_TABLES:
         for batch in tables.batches(table, ["globalTid", "nameId"]):
             launches = pc.match_substring_regex(names.lookup(batch["nameId"]), f"^{_LAUNCH.pattern}").fill_null(False)
             found |= set(pc.bit_wise_and(batch["globalTid"].filter(launches), PROCESS_BITS).unique().to_pylist())

@@ -31,6 +31,7 @@ from analyze.sources.nsys.problems import problems_of
 from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
 from analyze.sources.nsys.thread_states import THREAD_TABLES
+from analyze.sources.nsys.visible_gpus import visible_gpus
 from analyze.sources.rank_hint import RankHint
 
 _JOB_VARIABLES = (
@@ -64,7 +65,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
                 yield event.table, rank, nccl.add(rank, batch) if event.table == "kernels" else batch
         for rank, batch in memory_batches(tables, names, owners, skipped):
             yield "memory_events", rank, batch
-        for rank, batch in metric_batches(tables, owners, skipped):
+        for rank, batch in metric_batches(tables, capture, owners, skipped):
             yield "counters", rank, batch
         for rank, batch in network_batches(tables, owners, skipped):
             yield "counters", rank, batch
@@ -118,7 +119,8 @@ def _run_columns(tables: Tables, work: Work, capture: Capture, processes: RankPr
     cuda = [r for r in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"]) if r["cudaId"] is not None]
     if gpus:
         # The process's own device 0 where the export says which GPU that is.
-        first_id = min(cuda, key=lambda r: r["cudaId"])["gpuId"] if cuda else None
+        visible = visible_gpus(tables, capture)
+        first_id = min(cuda, key=lambda r: r["cudaId"])["gpuId"] if cuda else visible[0] if visible else None
         order = [(g["id"] != first_id, g["cuDevice"] or 0, g["id"] or 0) for g in gpus]
         gpu = gpus[order.index(min(order))]
         columns["gpu_name"] = gpu["name"]

@@ -18,7 +18,7 @@ from analyze.errors import InputError
 from analyze.sources.interface import batch_schema
 from analyze.sources.nsys.names import NVTX_TABLES, Names, mapped
 from analyze.sources.nsys.open_export import Tables
-from analyze.sources.nsys.stacks import CUDA_CALLS
+from analyze.sources.nsys.stacks import CALL_TABLES, CUDA_CALLS
 from analyze.sources.nsys.values import PROCESS_BITS, Columns, filtered
 
 _THREAD_BITS = ~PROCESS_BITS
@@ -104,6 +104,7 @@ def _memsets(batch: Columns, names: Names, process: int) -> Built:
 
 
 def _calls(batch: Columns, names: Names, process: int) -> Built:
+    batch = names.backtraces.join(batch, process)
     called = names.lookup(batch["nameId"]).fill_null("(unknown)").dictionary_encode()
     distinct = called.dictionary.to_pylist()
     return times(batch) | {
@@ -159,7 +160,7 @@ GRAPH_LAUNCH = "[CUDA graph]"
 """Name in `kernels` of a CUDA graph that was traced as a whole: the export has its time but not its kernels."""
 
 _GPU_COLUMNS = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphNodeId", "graphId")
-_CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId", "callchainId")
+_CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId", "callchainId", "eventClass")
 _RANGE_COLUMNS = ("start", "end", "eventType", "text", "textId", "globalTid", "endGlobalTid", "domainId")
 _KERNEL_COLUMNS = (
     "demangledName", "shortName", "mangledName", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory",
@@ -195,8 +196,7 @@ EVENT_TABLES = (
         (*_GPU_COLUMNS, "copyKind", "bytes", "srcKind", "dstKind", "srcDeviceId", "dstDeviceId"), _memcpys,
     ),
     EventTable("CUPTI_ACTIVITY_KIND_MEMSET", "memsets", "globalPid", (*_GPU_COLUMNS, "bytes", "memKind"), _memsets),
-    EventTable("CUPTI_ACTIVITY_KIND_RUNTIME", "cuda_calls", "globalTid", _CALL_COLUMNS, _calls),
-    EventTable("CUPTI_ACTIVITY_KIND_DRIVER", "cuda_calls", "globalTid", _CALL_COLUMNS, _calls),
+    *(EventTable(source, "cuda_calls", "globalTid", _CALL_COLUMNS, _calls) for source in CALL_TABLES),
     EventTable(
         "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", "cuda_calls", "globalPid",
         ("start", "end", "globalPid", "correlationId", "syncType"), _synchronisations,
@@ -312,7 +312,7 @@ def event_batches(
         for process, own in _by_process(batch, event.owner):
             if process in owners.ranks:
                 built = owners.own(process, event.build(own, names, process))
-                yield owners.ranks[process], record_batch(event.table, built, len(own["start"]))
+                yield owners.ranks[process], record_batch(event.table, built, len(built["start_ns"]))
             elif not process:
                 skipped.add(event.table, "of no process", len(own["start"]))
 

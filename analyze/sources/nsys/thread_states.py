@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.rows import Built, EventTable, pids, tids, times
 from analyze.sources.nsys.stacks import OS_CALLS, SAMPLES
-from analyze.sources.nsys.values import Columns
+from analyze.sources.nsys.values import Columns, filtered
 
 
 def _thread(batch: Columns) -> Built:
     return {"pid": pids(batch["globalTid"]), "tid": tids(batch["globalTid"])}
 
 
+_MARKERS = (31, 32)
+"""eventClass of rows that say when nsys began and ceased to trace the calls."""
+
+
 def _os_calls(batch: Columns, names: Names, process: int) -> Built:
+    batch = filtered(batch, pc.invert(pc.is_in(batch["eventClass"], pa.array(_MARKERS, pa.int64()))))
     name = names.lookup(batch["nameId"]).fill_null("(unknown)")
     return _thread(batch) | times(batch) | {"name": name, "stack": names.stacks.paths(OS_CALLS, batch["callchainId"])}
 
@@ -38,7 +44,13 @@ def _samples(batch: Columns, names: Names, process: int) -> Built:
 
 
 THREAD_TABLES = (
-    EventTable("OSRT_API", "os_calls", "globalTid", ("start", "end", "globalTid", "nameId", "callchainId"), _os_calls),
+    EventTable(
+        "OSRT_API",
+        "os_calls",
+        "globalTid",
+        ("start", "end", "globalTid", "nameId", "callchainId", "eventClass"),
+        _os_calls,
+    ),
     *(
         EventTable(f"MPI_{kind}_EVENTS", "os_calls", "globalTid", ("start", "end", "globalTid", "textId"), _mpi_calls)
         for kind in ("P2P", "START_WAIT", "COLLECTIVES", "RMA", "OTHER")

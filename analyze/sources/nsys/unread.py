@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.counters import FAULT_TABLES, METRICS, NETWORK
 from analyze.sources.nsys.names import NVTX_TABLES
-from analyze.sources.nsys.open_export import Tables
+from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rows import EVENT_TABLES
 from analyze.sources.nsys.thread_states import THREAD_TABLES
 
@@ -18,6 +19,8 @@ _TIMES = ("start", "timestamp", "rawTimestamp")
 
 _NVTX_MARK = 34
 """NVTX_EVENTS.eventType of an event without a length."""
+
+_GENERIC = "GENERIC_EVENTS"
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,80}")
 _SHOWN = 16
@@ -58,12 +61,22 @@ def unread_tables(tables: Tables) -> list[str]:
     """Return a phrase for each table with events that are not read: `UCX calls (UCX_EVENTS: 1 row)`."""
     found = [f"NVTX marks ({table}: {_rows(n)})" for table in NVTX_TABLES if (n := _marks(tables, table))]
     for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
-        columns = tables.columns(table)
-        if columns.isdisjoint(_TIMES) or not (rows := tables.count(table)):
+        if tables.columns(table).isdisjoint(_TIMES):
+            continue
+        if not (n := _other_events(tables) if table == _GENERIC else tables.count(table)):
             continue
         kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
-        found.append(f"{kind} ({table}: {_rows(rows)})" if kind else f"{table} ({_rows(rows)})")
+        found.append(f"{kind} ({table}: {_rows(n)})" if kind else f"{table} ({_rows(n)})")
     return found[:_SHOWN] + ([f"{len(found) - _SHOWN} more tables"] if len(found) > _SHOWN else [])
+
+
+def _other_events(tables: Tables) -> int:
+    """Return the number of generic events that are not the samples of GPU_METRICS once more."""
+    sources = {r["sourceId"] for r in rows(tables, "TARGET_INFO_GPU_METRICS", ["sourceId"])} - {None}
+    types = rows(tables, "GENERIC_EVENT_TYPES", ["typeId", "sourceId"])
+    known = pa.array([r["typeId"] for r in types if r["sourceId"] in sources], pa.int64())
+    ids = [batch["typeId"] for batch in tables.batches(_GENERIC, ["typeId"])]
+    return sum(len(i) - (pc.sum(pc.is_in(i, known)).as_py() or 0) for i in ids)
 
 
 def _marks(tables: Tables, table: str) -> int:
