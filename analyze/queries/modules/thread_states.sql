@@ -2,8 +2,8 @@
 -- @use gpu_gaps, gpu_timeline, intervals
 
 -- @view thread_runs  a row is a stretch of time of a thread on a core.
--- If the thread's first switch is off a core, the first row begins with the recording of the rank. If its last switch is
--- onto a core, the last row ends with the recording.
+-- If the thread's first switch is off a core, the first row begins with the recording of the rank. If its last switch
+-- is onto a core, the last row ends with the recording.
 -- @columns run_id, rank
 -- @column tid id                  The thread.
 -- @column cpu index               The core.
