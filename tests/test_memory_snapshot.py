@@ -172,6 +172,49 @@ def test_sample_adds_up_to_what_torch_counted() -> None:
     )
 
 
+def _peaks(path: Path) -> list[tuple[int | None, ...]]:
+    """Peaks of allocated, requested and reserved bytes, and that of requested bytes by two other queries."""
+    rows = ask(path, "memory-peak")
+    assert [r["source"] for r in rows] == ["allocator_events", "allocator_stats"]
+    timeline = ask(path, "memory-timeline")
+    at_peak = sum(r["bytes"] for r in ask(path, "memory-live"))
+    assert at_peak == max(r["peak_allocated_bytes"] for r in timeline)
+    assert rows[0]["reserved_bytes"] == max(r["peak_reserved_bytes"] for r in timeline)
+    return [(r["allocated_bytes"], r["requested_bytes"], r["reserved_bytes"], at_peak) for r in rows]
+
+
+def test_peaks_are_those_that_torch_printed() -> None:
+    """`collect run --memory-history` of tests/data/training_peak.py on an H100, with other line breaks."""
+    folder = ROOT / "tests" / "data" / "memory-peaks"
+    path = folder / "training.pickle.gz"
+    allocated, reserved, requested, at_end = map(int, (folder / "training.txt").read_text().split())
+    assert allocated > requested  # sizes are odd, so the allocator rounds up
+    assert _peaks(path) == [(None, requested, reserved, requested), (allocated, requested, reserved, requested)]
+    assert sum(r["allocated_bytes"] for r in ask(path, "memory-fragmentation")) == at_end
+
+
+def test_an_oom_is_what_torch_printed() -> None:
+    """`collect run --memory-history` of tests/data/out_of_memory.py on an H100, and the message of its error."""
+    folder = ROOT / "tests" / "data" / "memory-peaks"
+    path = folder / "out-of-memory.pickle.gz"
+    stats, peaks, message = (folder / "out-of-memory.txt").read_text().splitlines()
+    current, requested = map(int, stats.split()[1::2])
+    allocated, reserved = map(int, peaks.split()[1::2])
+    assert _peaks(path) == [(None, requested, reserved, requested), (allocated, requested, reserved, requested)]
+    [row] = ask(path, "memory-oom")
+    assert row["held_bytes"] == current == sum(r["bytes"] for r in ask(path, "memory-live", params={"at": "oom"}))
+    gib = MIB << 10
+    for said in (
+        f"Tried to allocate {row['requested_bytes'] / gib:.2f} GiB",
+        f"{row['device_free_bytes'] / gib:.2f} GiB is free",
+        f"{row['held_bytes'] / gib:.2f} GiB is allocated by PyTorch",
+        f"{row['free_blocks_bytes'] / 1024:.2f} KiB is reserved by PyTorch but unallocated",
+    ):
+        assert said in message
+    [ooms] = sql(path, "SELECT value FROM allocator_stats WHERE name = 'num_ooms'")
+    assert (ooms["value"], sql(path, "SELECT warnings FROM runs")) == (1, [{"warnings": None}])
+
+
 def test_operators_of_a_failed_program_are_those_of_its_full_block() -> None:
     """The program failed in the full block, long after the GPU-only block had ended."""
     names = {r["name"] for r in ask(SAMPLES / "out-of-memory", "ops")}

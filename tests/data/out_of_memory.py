@@ -17,4 +17,6 @@ except torch.OutOfMemoryError:
     stats = torch.cuda.memory_stats()
     names = [f"requested_bytes.all.{when}" for when in ("current", "peak")]
     print(*(f"{name} {stats[name]}" for name in names))
+    peaks = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+    print("max_memory_allocated", peaks[0], "max_memory_reserved", peaks[1])
     raise
