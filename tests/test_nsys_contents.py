@@ -202,7 +202,7 @@ def test_what_threads_did_is_read(tmp_path: Path) -> None:
     samples = sql(path, "SELECT start_ns, function, stack FROM cpu_samples ORDER BY start_ns")
     assert [tuple(r.values()) for r in samples] == [(60, "[libc.so.6]", "main > [libc.so.6]"), (70, None, None)]
     [run] = sql(path, "SELECT warnings FROM runs")
-    for said in ("1 os call with an end before", "1 thread switche without a start", "1 host event of 1 process"):
+    for said in ("1 os call with an end before", "1 thread switch without a start", "1 host event of 1 process"):
         assert said in run["warnings"], run["warnings"]
 
 

@@ -19,6 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support import ROOT, ask, sql
@@ -87,6 +89,17 @@ def test_metrics_of_a_gpu() -> None:
     assert first[1] == round(ns / 1e4) and first[0] < start < first[0] + 1e6
     assert found["GPC Clock Frequency [MHz]"][4] == pytest.approx(1980, rel=1e-3)
     assert {r["total_value"] for r in ask(METRICS, "counters")} == {None}
+
+
+def test_metrics_of_a_program_without_kernels(tmp_path: Path) -> None:
+    """As where nsys loses all of them: the process has a CUDA context of device 0."""
+    path = tmp_path / "lost.sqlite"
+    path.write_bytes(gzip.decompress(METRICS.read_bytes()))
+    with sqlite3.connect(path) as db:
+        db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
+    db.close()
+    rows = "SELECT * EXCLUDE (run_id, run_group) FROM counters ORDER BY ALL"
+    assert sql(path, rows) == sql(METRICS, rows)
 
 
 def test_migrations_of_managed_memory() -> None:
@@ -179,3 +192,25 @@ def test_what_threads_did() -> None:
     rows = ask(BACKTRACES, "thread-time", limit=10_000)
     found = {(r["tid"], r["state"], r["os_call"]): r["total_ns"] for r in rows if r["tid"] in (8396, 8418)}
     assert found == {key: ns for key, ns in expected.items() if key[0] in (8396, 8418)}
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
+def test_folders_of_tables(tmp_path: Path, suffix: str) -> None:
+    """nsys 2023.4 writes these columns as booleans into the files of parquetdir and arrowdir."""
+    flags = {"isSchedIn", "unresolved", "kernelMode", "thumbCode", "specialEntry", "isGreenContext", "isDiscrete"}
+    for (name,) in _plain(BACKTRACES, "SELECT name FROM sqlite_master WHERE type = 'table'"):
+        cursor = _database(BACKTRACES).execute(f"SELECT * FROM {name}")
+        columns = [c for c, *_ in cursor.description]
+        table = pa.table(dict(zip(columns, map(list, zip(*cursor, strict=True)), strict=True)))
+        types = [pa.bool_() if c in flags else table.schema.field(c).type for c in columns]
+        table = table.cast(pa.schema(zip(columns, types, strict=True)))
+        file = tmp_path / f"{name}{suffix}"
+        if suffix == ".parquet":
+            pq.write_table(table, file)
+        else:
+            with pa.ipc.new_stream(file, table.schema) as writer:
+                writer.write_table(table)
+    for table in ("cuda_calls", "os_calls", "thread_switches", "cpu_samples", "kernels"):
+        rows = f"SELECT * EXCLUDE (run_id, run_group) FROM {table} ORDER BY ALL"
+        assert sql(tmp_path, rows) == sql(BACKTRACES, rows)
+    assert _read(tmp_path, "SELECT warnings FROM runs") == [(None,)]

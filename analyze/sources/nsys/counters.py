@@ -137,10 +137,17 @@ def _network_name(
 
 def _places(tables: Tables, capture: Capture, owners: Owners) -> dict[int, tuple[int | None, int]]:
     """Return rank and device index of each GPU that a rank used."""
+    worked = used_devices(tables)
+    # Without GPU work, as of a CUDA that nsys does not know, a context is the only evidence.
+    contexts = {
+        (process, row["deviceId"])
+        for row in rows(tables, "TARGET_INFO_CUDA_CONTEXT_INFO", ["processId", "deviceId"])
+        for process in owners.ranks.keys() - worked.keys()
+        if row["processId"] == pid_of(process)
+    }
     used = {
         (process, device)
-        for process, devices in used_devices(tables).items()
-        for device in devices
+        for process, device in contexts | {(p, device) for p, devices in worked.items() for device in devices}
         if device is not None and process in owners.ranks
     }
     gpus = {

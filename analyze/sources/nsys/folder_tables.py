@@ -100,6 +100,8 @@ def _plain(column: str, array: pa.Array, unreadable: Counter[str]) -> pa.Array:
     array.validate(full=True)
     if pa.types.is_dictionary(array.type):
         return _plain(column, array.dictionary_decode(), unreadable)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())  # 0 and 1, as in SQLite
     if pa.types.is_integer(array.type) and column not in TEXT_COLUMNS:
         if column in UNSIGNED_COLUMNS or array.type != pa.uint64():
             return array.cast(pa.int64(), safe=False)

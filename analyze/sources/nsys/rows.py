@@ -246,8 +246,9 @@ class Skipped:
     def sentences(self) -> Iterator[str]:
         """Yield `2 kernels without an end left out` for each table and reason."""
         for (table, why), n in self._rows.items():
-            noun = table.replace("_", " ").removesuffix("s")
-            yield f"{n} {noun}{'s' if n != 1 else ''} {why} left out"
+            plural = table.replace("_", " ")
+            noun = plural.removesuffix("es") if plural.endswith("ches") else plural.removesuffix("s")
+            yield f"{n} {noun if n == 1 else plural} {why} left out"
 
 
 _CORRELATION_BITS = 32
