@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,10 +31,9 @@ RESULTS = ROOT / "docs" / "studies"
 EACH = pytest.mark.parametrize("study", STUDIES, ids=lambda p: p.name)
 
 
-def drawn(html: str) -> list[object]:
-    """The data of the figures of a page."""
-    specs = re.findall(r'class="spec">(.*?)</script>', html)
-    return [[d.get("values") for d in json.loads(s)["data"]] for s in specs]
+def lines(html: str) -> list[str]:
+    """The lines of a page without the library that draws its figures, which has versions of its own."""
+    return re.sub(r'<script type="module">.*?</script>', "", html, count=1, flags=re.S).splitlines()
 
 
 def told(html: str) -> list[str]:
@@ -53,14 +51,14 @@ def unpacked(study: Path, folder: Path) -> Path:
 
 @EACH
 def test_committed_report_equals_a_new_one(study: Path, tmp_path: Path) -> None:
-    """Every figure has the same data, every claim the same verdict and evidence; some numbers by hand."""
+    """Byte for byte; some numbers by hand."""
     path = unpacked(study, tmp_path)
     with analyze.open(path) as traces:
-        report = StudyReport(study / "report.toml", study.name, traces.stores, [str(path)], DEFAULT)
+        paths = [f"docs/studies/{study.name}/store"]  # which the commands on the page name
+        report = StudyReport(study / "report.toml", study.name, traces.stores, paths, DEFAULT)
         page = report.study_page()
-    again, committed = render(page), (RESULTS / study.name / "report.html").read_text()
-    assert drawn(committed) and drawn(again) == drawn(committed)
-    assert told(committed) and told(again) == told(committed)
+    committed = (RESULTS / study.name / "report.html").read_text()
+    assert 'class="spec"' in committed and lines(render(page)) == lines(committed)
     assert any(c.verdict != UNKNOWN for c in page.claims) and str(ROOT) not in committed
     BY_HAND[study.name](
         lambda name: report.tables.sql(f"SELECT * FROM {name}").to_arrow_table().to_pylist(),
@@ -224,9 +222,9 @@ def efficientnet_scaling(of: Ask, read: Read) -> None:
         if (r["model"], r["parallelism"], r["gpus"], r["collective"]) == ("efficientnet_b0", "dp", 2, "broadcast")
     ]
     assert (broadcast["calls"], broadcast["total_ns"]) == (24, 703_180)
-    # B5: 110 steps of both kinds of images of 17,578.116382 ms on one GPU and, the mean of the ranks, 60 of 3,224.845576
-    # ms with a process for each of four. A third of them: 27 take 4,319.389494 ms, ten 1,593.907120; on four GPUs ten
-    # take 486.575735 to 587.146365. B0 on one GPU has 97 steps that waited less than 1 ms.
+    # B5: 110 steps of both kinds of images of 17,578.116382 ms on one GPU and, the mean of the ranks, 60 of
+    # 3,224.845576 ms with a process for each of four. A third of them: 27 take 4,319.389494 ms, ten 1,593.907120; on
+    # four GPUs ten take 486.575735 to 587.146365. B0 on one GPU has 97 steps that waited less than 1 ms.
     scaling = {(r["model"], r["parallelism"], r["gpus"]): r for r in of("scaling")}
     four = scaling["efficientnet_b5", "ddp", 4]
     assert (four["steps"], scaling["efficientnet_b0", "dp", 1]["steps"]) == (60, 97)
@@ -388,7 +386,7 @@ def test_user_study(tmp_path: Path, recording: Path) -> None:
     )
     page = (tmp_path / "a.html").read_text()
     assert "<script>alert" not in page and "<b>different" not in page and "<i>" not in page and "a<b" not in page
-    assert len(drawn(page)) == 3
+    assert page.count('class="spec"') == 3
     claims = told(page)
     assert claims[0].startswith("holds Matrix products take longest. p. 1 Evidence:") and "4.000 SQL" in claims[0]
     assert claims[1].startswith("does not hold Ours") and claims[3].startswith("cannot be checked here Winograd")
