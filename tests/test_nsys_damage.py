@@ -20,7 +20,7 @@ from analyze.sources.nsys.counters import FAULT_TABLES
 from analyze.sources.nsys.reader import read
 from analyze.sources.nsys.rows import EVENT_TABLES
 from analyze.sources.nsys.thread_states import THREAD_TABLES
-from tests.support import SAMPLES
+from tests.support import SAMPLES, sql
 from tests.test_nsys_layouts import OLD, Row, new, process, two_processes, write_export
 
 TOP = 2**63 - 1
@@ -332,3 +332,16 @@ def read_large(folder: Path, *rows: tuple[Any, ...]) -> tuple[list[dict[str, Any
         db.commit()
     found, report = read_rows(path)
     return found.get("kernels", []), report
+
+
+def test_error_of_nsys_in_a_run_folder_is_a_warning(tmp_path: Path) -> None:
+    """Nsight Systems 2023.4 under CUDA 13: its export has no diagnostics, run.json has what it printed."""
+    folder = tmp_path / "run"
+    shutil.copytree(SAMPLES / "alexnet-dp2", folder)
+    manifest = (folder / "run.json").read_text()
+    error = "Unknown runtime API function index: 468"
+    (folder / "run.json").write_text(manifest.replace('"import_error": null', f'"import_error": "{error}"'))
+    rows = sql(folder, "SELECT profiler, warnings FROM runs ORDER BY profiler", profiler="all")
+    warned = {r["profiler"]: r["warnings"] for r in rows}
+    assert warned["nsys"] == f"run.json: Nsight Systems lost events when it imported its recording: {error}"
+    assert warned["torch"] is None

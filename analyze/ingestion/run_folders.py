@@ -84,6 +84,8 @@ def _run_of_pass(folder: RawPath, manifest: Manifest, one: Pass) -> RunInput:
         listed = _written_so_far(folder, one.profiler)
         read = f"reading {len(listed)} finished trace{'' if len(listed) == 1 else 's'} in {one.profiler}/"
         warnings.append(f"status running: `collect` still records, or was killed; {read}")
+    if error := one.options.get("import_error"):  # exports of Nsight Systems have it since 2024 only
+        warnings.append(f"{MANIFEST_NAME}: Nsight Systems lost events when it imported its recording: {error}")
     for f in listed:
         if f.kind not in BY_KIND:
             continue
