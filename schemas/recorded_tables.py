@@ -222,6 +222,7 @@ METRIC_TABLES = (
         ("name", "string", "", "its name, with its unit if the file has it: SMs Active [Throughput %]"),
         ("start_ns", "int64", "ns", "when; of metrics of a kernel not its start: CUPTI's range profiler has no times"),
         ("value", "double", "", "value; of page faults their number"),
+        ("dur_ns", "int64", "ns", "how long a GPU handled page faults; NULL for other counters"),
         ("kernel", "string", "", "the kernel that it is a metric of; NULL for a sample"),
         ("correlation_id", "int64", "", "joins to that kernel"),
     ),

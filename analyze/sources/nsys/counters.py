@@ -11,7 +11,7 @@ from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.names import Names
 from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rank_processes import pid_of, used_devices
-from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record_batch
+from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record_batch, times
 from analyze.sources.nsys.values import Columns, filtered
 from analyze.sources.nsys.visible_gpus import visible_gpus
 
@@ -28,9 +28,8 @@ _NUMBER = r"^-?\d{1,18}(\.\d{1,18})?$"
 
 
 def _gpu_faults(batch: Columns, names: Names, process: int) -> Built:
-    return {"start_ns": batch["start"], "device": batch["deviceId"], "value": batch["numberOfPageFaults"]} | _named(
-        "GPU page faults", batch
-    )
+    faults = times(batch) | {"device": batch["deviceId"], "value": batch["numberOfPageFaults"]}
+    return faults | _named("GPU page faults", batch)
 
 
 def _cpu_faults(batch: Columns, names: Names, process: int) -> Built:
@@ -44,7 +43,7 @@ def _named(name: str, batch: Columns) -> Built:
 FAULT_TABLES = (
     EventTable(
         "CUDA_UM_GPU_PAGE_FAULT_EVENTS", "counters", "globalPid",
-        ("start", "globalPid", "deviceId", "numberOfPageFaults"), _gpu_faults,
+        ("start", "end", "globalPid", "deviceId", "numberOfPageFaults"), _gpu_faults,
     ),
     EventTable("CUDA_UM_CPU_PAGE_FAULT_EVENTS", "counters", "globalPid", ("start", "globalPid"), _cpu_faults),
 )  # fmt: skip
