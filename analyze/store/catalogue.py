@@ -20,7 +20,7 @@ from analyze.store.file_digest import FileState
 STORE_VERSION = 2
 """Increased when older programs cannot read a new store. Every older version can be read."""
 
-PARSER_VERSION = 15
+PARSER_VERSION = 16
 """Increased when a parser or a table changes. Caches are then ingested again. In other stores, columns that were not
 read are NULL until the next ingest."""
 
