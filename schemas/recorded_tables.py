@@ -329,7 +329,7 @@ METRIC_TABLES = (
         ("algorithm", "string", "", "RING, TREE, NVLS ..."),
         ("protocol", "string", "", "LL, LL128 or SIMPLE"),
         ("bytes", "int64", "B", "the larger of a rank's input and output"),
-        ("dur_ns", "int64", "ns", "duration"),
+        ("dur_ns", "int64", "ns", "duration; NULL if it is longer than the time from the launch to the dump"),
         (
             "timing",
             "string",

@@ -1,17 +1,27 @@
-"""Logs of NCCL Inspector, in the layouts that the plugins of NCCL 2.28 to 2.30 write (4.0) and its README documents."""
+"""Logs of NCCL Inspector, in the layouts that the plugins of NCCL 2.28 to 2.30 write (4.0) and its README documents.
+
+tests/data/nccl-inspector has logs of tests/data/nccl_calls.py on two H100s, with NCCL 2.28.9. `calls.csv` has the calls
+that the program made, and the durations of their kernels, as torch.profiler recorded them with 2.30.7-plain.
+"""
 
 from __future__ import annotations
 
+import csv
 import json
+import re
+import tarfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.commands import run_cli
-from tests.support import ask, sql
+from tests.support import ROOT, ask, sql
 
 Row = dict[str, Any]
+RECORDINGS = ROOT / "tests" / "data" / "nccl-inspector"
+GROUPS = ("world", "second pair")
 WORLD, PAIR = "0x7f8c496ae9f661", "0x11"
 
 
@@ -183,57 +193,161 @@ def test_a_record_without_a_communicator_is_lost(tmp_path: Path) -> None:
     assert done.returncode == 0 and "a value is missing or cannot be" in done.stderr
 
 
-def _written(operation: str, seq: int, size: int, time_us: int, algobw: float, busbw: float) -> Row:
-    """A record as the plugin of NCCL 2.30.7 wrote it for a call of two ranks: with its version's keys."""
-    kind = "p2p" if operation in ("Send", "Recv") else "coll"
-    values = {
-        "sn": seq, "msg_size_bytes": size, "exec_time_us": time_us, "timing_source": "kernel_gpu",
-        "algobw_gbs": algobw, "busbw_gbs": busbw,
-    }  # fmt: skip
-    peer = {"p2p_peer": 1} if kind == "p2p" else {}
-    return {
-        "header": header(0, size=2),
-        "metadata": _metadata("v4.0", 1),
-        f"{kind}_perf": {kind: operation, **peer, **{f"{kind}_{key}": value for key, value in values.items()}},
-    }
+def _calls(rank: int) -> list[Row]:
+    """Calls of the program, with the bytes of the smaller and of the larger buffer."""
+    with (RECORDINGS / "calls.csv").open() as file:
+        calls = [call for call in csv.DictReader(file) if int(call["rank"]) == rank]
+    for call in calls:
+        sizes = [int(call[key]) for key in ("input_bytes", "output_bytes") if call[key]]
+        call |= {"least": min(sizes), "bytes": max(sizes), "kernel_ns": int(call["kernel_ns"])}
+    return calls
 
 
-def test_bytes_are_those_of_the_larger_buffer(tmp_path: Path) -> None:
-    """NCCL Inspector logs the size of one rank's part, but computes its algorithm bandwidth from all parts."""
-    records = [
-        _written("AllReduce", 0, 4194304, 200, 20.971520, 20.971520),
-        _written("AllGather", 0, 4194304, 300, 27.962027, 13.981013),
-        _written("ReduceScatter", 0, 4194304, 300, 27.962027, 13.981013),
-        _written("Broadcast", 0, 8192, 9, 0.910222, 0.910222),
-        _written("Send", 1, 4194304, 77, 54.471481, 54.471481),
-    ]
-    path = _write(tmp_path / "a.log", records)
-    speeds = sql(path, "SELECT bytes / dur_ns AS gb_per_s FROM nccl_records ORDER BY record")
-    logged = [next(v for k, v in r[key].items() if k.endswith("algobw_gbs")) for r in records for key in list(r)[2:]]
-    assert [r["gb_per_s"] for r in speeds] == pytest.approx(logged, rel=1e-5)
-    assert sql(path, "SELECT warnings FROM runs") == [{"warnings": None}]
+def _operations(call: Row) -> list[tuple[str, int]]:
+    """The operations of a call that can be logged. An all_to_all sends each of two ranks one half."""
+    if call["operation"] == "SendRecv":
+        return [("Send", call["bytes"]), ("Recv", call["bytes"])]
+    if call["operation"] == "AllToAll":
+        return [("Send", call["bytes"] // 2), ("Recv", call["bytes"] // 2)]
+    return [(call["operation"], call["bytes"])]
 
 
-def test_sizes_of_uint8(tmp_path: Path) -> None:
-    """262,144 elements of uint8 as the plugins of NCCL 2.28.9 and 2.30.7 write them: -262,144 as an unsigned number."""
-    records = [
-        _written("AllReduce", 0, 18446744073709289472, 50, 368934881474185.75, 368934881474185.75),
-        _written("Recv", 1, 18446744073709289472, 33, 558992244657857.1875, 558992244657857.1875),
-        # A bandwidth that is possible, of a size that is not.
-        _written("AllReduce", 1, 18446744073709289472, 1 << 39, 33554.43, 33554.43),
-    ]
-    path = _write(tmp_path / "a.log", records)
-    rows = sql(path, "SELECT bytes, busbw_gb_per_s FROM nccl_records ORDER BY record")
-    assert rows == [{"bytes": 262_144, "busbw_gb_per_s": None}] * 3
+def _logged(path: Path) -> dict[int, list[Row]]:
+    """The raw records of each rank."""
+    with tarfile.open(path) as archive:
+        logs = [archive.extractfile(name).read().splitlines() for name in archive.getnames() if name.endswith(".log")]
+    records = [[json.loads(line) for line in log] for log in logs]
+    return {log[0]["header"]["rank"]: log for log in records}
 
 
-def test_operations_without_a_record_are_counted(tmp_path: Path) -> None:
-    """AllReduce 0, 2 and 5 are missing, and one send or receive: those have common numbers, from 1."""
-    numbers = [("AllReduce", n) for n in (1, 3, 4, 6)] + [("AllGather", n) for n in (0, 1)] + [("Send", 1), ("Recv", 3)]
-    path = _write(tmp_path / "a.log", [_written(name, n, 9000, 9, 1.0, 1.0) for name, n in numbers])
-    assert len(sql(path, "SELECT * FROM nccl_records")) == 8
+COLLECTIVES = {"AllReduce", "Broadcast", "AllGather", "ReduceScatter", "Reduce"}
+
+
+@pytest.mark.parametrize(
+    ("name", "least", "lost", "has_p2p"),
+    [
+        ("2.30.7-verbose", 0, (0, 0), True),  # NCCL_INSPECTOR_DUMP_MIN_SIZE_BYTES=0
+        ("2.30.7-plain", 8192, (0, 0), False),
+        ("2.28.9-plain", 0, (26, 25), False),
+    ],
+)
+def test_records_are_the_calls_of_the_program(name: str, least: int, lost: tuple[int, int], has_p2p: bool) -> None:
+    """By group, operation and bytes. The plugin of 2.28.9 lost operations of bursts, 142 + 96 - 212 and - 213."""
+    path = RECORDINGS / f"{name}.tar.gz"
+    found: dict[int, Counter[tuple[str, str, int]]] = {0: Counter(), 1: Counter()}
+    comms: list[str] = []
+    for row in sql(path, "SELECT rank, comm_id, operation, bytes FROM nccl_records ORDER BY rank, record"):
+        if row["comm_id"] not in comms:
+            comms.append(row["comm_id"])
+        found[row["rank"]][GROUPS[comms.index(row["comm_id"])], row["operation"], row["bytes"]] += 1
     [run] = sql(path, "SELECT warnings FROM runs")
-    assert run["warnings"].startswith("a.log: operations without a record, by the numbers of the others: 4. ")
+    for rank, lost_here in enumerate(lost):
+        calls = [
+            (call["group"], *operation)
+            for call in _calls(rank)
+            for operation in _operations(call)
+            if (call["operation"] in COLLECTIVES and call["least"] >= least)
+            or (call["operation"] not in COLLECTIVES and has_p2p)
+        ]
+        missing = Counter(calls) - found[rank]
+        assert not found[rank] - Counter(calls)
+        assert missing.total() == lost_here
+        assert {operation for _, operation, _ in missing} <= {"AllReduce"}
+    # 3 repeats of 5 collectives of 1 KiB in 2 groups; in verbose logs what each of 3 x 2 all_to_alls sends to its rank.
+    collectives = {"2.30.7-verbose": [], "2.30.7-plain": ["30", "30"], "2.28.9-plain": ["26", "25"]}[name]
+    p2p = ["12", "12"] if has_p2p else []
+    assert re.findall(r"log: collectives without a record, by the numbers of the others: (\d+)\.", run["warnings"]) == (
+        collectives
+    )
+    assert re.findall(r"log: sends and receives without a record, .*?: (\d+)\.", run["warnings"]) == p2p
+    channels = [str(len(log)) for log in _logged(path).values()] if name.endswith("verbose") else []
+    assert re.findall(r"times of each channel \(kernel_events\) of operations: (\d+)", run["warnings"]) == channels
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("group", GROUPS)
+def test_durations_are_those_of_the_kernels(rank: int, group: str) -> None:
+    """3 to 6 us shorter, until the all_to_alls. After the three, a call has the duration of the third before it."""
+    kernels: dict[str, list[int]] = {}
+    compared = 0
+    calls = [call for call in _calls(rank) if call["group"] == group]
+    rows = sql(
+        RECORDINGS / "2.30.7-plain.tar.gz",
+        f"SELECT comm_id, operation, seq, dur_ns FROM nccl_records WHERE rank = {rank} ORDER BY record",
+    )
+    comms = list(dict.fromkeys(row["comm_id"] for row in rows))
+    durations = {(r["operation"], r["seq"]): r["dur_ns"] for r in rows if r["comm_id"] == comms[GROUPS.index(group)]}
+    first_all_to_all = next(n for n, call in enumerate(calls) if call["operation"] == "AllToAll")
+    for n, call in enumerate(calls):
+        of_operation = kernels.setdefault(call["operation"], [])
+        logged = durations.get((call["operation"], len(of_operation)))
+        of_operation.append(call["kernel_ns"])
+        if n < first_all_to_all and logged is not None:
+            assert 3_000 < call["kernel_ns"] - logged < 6_000, call
+            compared += 1
+    assert compared == 3 * 3 * 5
+    reduces = kernels["AllReduce"]
+    assert len(reduces) == 71
+    for seq in range(21, 71):
+        assert 3_000 < reduces[seq - 3] - durations["AllReduce", seq] < 6_000
+
+
+@pytest.mark.parametrize("name", ["2.30.7-verbose", "2.30.7-plain", "2.28.9-plain"])
+def test_a_rank_that_is_late(name: str) -> None:
+    """Rank 1 sleeps 20 ms before each of three all_reduces of 2 MiB: rank 0 waits, on average of both ranks 30 ms."""
+    rows = ask(RECORDINGS / f"{name}.tar.gz", "nccl-log", params={"each": "size"})
+    late = [row for row in rows if (row["operation"], row["message_bytes"]) == ("AllReduce", 2 << 20)]
+    assert [(row["calls"], row["last_rank"]) for row in late] == [(3, 1), (3, 1)]
+    assert all(30e6 < row["waiting_ns"] < 31e6 for row in late)
+
+
+def test_durations_that_cannot_be_are_left_out() -> None:
+    """Rank 0 logs 20 ms for three all_reduces of each burst, that it dumped 1 ms after their launch."""
+    path = RECORDINGS / "2.30.7-verbose.tar.gz"
+    impossible = [
+        perf["coll_sn"]
+        for record in _logged(path)[0]
+        if (perf := record.get("coll_perf"))
+        and perf["coll_exec_time_us"]
+        > record["metadata"]["dump_timestamp_us"] - perf["event_trace_ts"]["coll_start_ts"]
+    ]
+    assert impossible == [21, 22, 23] * 2
+    rows = sql(path, "SELECT rank, seq, busbw_gb_per_s FROM nccl_records WHERE dur_ns IS NULL ORDER BY record")
+    assert rows == [{"rank": 0, "seq": seq, "busbw_gb_per_s": None} for seq in impossible]
+    rows = ask(path, "nccl-log", params={"each": "size"})
+    bursts = [row for row in rows if (row["operation"], row["message_bytes"]) == ("AllReduce", 64 << 10)]
+    assert [row["calls"] for row in bursts] == [53, 53]
+    assert all(row["max_ns"] < 10_000 and row["waiting_ns"] < 2_000_000 for row in bursts)
+    [run] = sql(path, "SELECT warnings FROM runs")
+    assert re.findall(r"(\S+): durations that are longer .*?: (\d+)\.", run["warnings"]) == [("vm-pid2341.log", "6")]
+
+
+def test_a_call_has_no_duration_without_that_of_each_rank(tmp_path: Path) -> None:
+    """Rank 1 was last, but its duration cannot be: it is not known that the call took 20 us, and not 90 us."""
+    trace = {"event_trace_ts": {"coll_start_ts": 1748030377748202 - 100, "coll_stop_ts": 1748030377748202 - 98}}
+    for rank, durations in enumerate([(90, 30), (200, 10)]):
+        records = [reduce(seq, time_us, **trace) for seq, time_us in enumerate(durations)]
+        _write(tmp_path / f"{rank}.log", dump(header(rank, size=2), "v4.3", records))
+    [row] = ask(tmp_path, "nccl-log")
+    columns = ("calls", "total_ns", "waiting_ns", "last_rank", "busbw_gb_per_s")
+    assert [row[column] for column in columns] == [2, 10_000, 10_000, 1, pytest.approx(600)]
+
+
+def test_uint8_has_a_byte_per_element() -> None:
+    """NCCL Inspector writes minus the elements of uint8 as an unsigned number, and bandwidths of it."""
+    path = RECORDINGS / "2.30.7-verbose.tar.gz"
+    raw = [r["coll_perf"]["coll_msg_size_bytes"] for log in _logged(path).values() for r in log if "coll_perf" in r]
+    assert sum(size > 1 << 63 for size in raw) == 12
+    assert [c["bytes"] for rank in (0, 1) for c in _calls(rank) if c["dtype"] == "uint8"] == [262_144] * 24
+    counted = "SELECT count(*) AS n, count(busbw_gb_per_s) AS speeds FROM nccl_records"
+    assert sql(path, f"{counted} WHERE operation = 'AllReduce' AND bytes = 262144") == [{"n": 24, "speeds": 12}]
+
+
+def test_a_bandwidth_of_minus_the_bytes_is_null(tmp_path: Path) -> None:
+    """In 2^39 us the bandwidth of 2^64 B is one that could be."""
+    records = [reduce(0, 1 << 39, coll_msg_size_bytes=(1 << 64) - 262_144, coll_busbw_gbs=33554.43)]
+    path = _write(tmp_path / "a.log", dump(header(0), "v4.3", records))
+    assert sql(path, "SELECT bytes, busbw_gb_per_s FROM nccl_records") == [{"bytes": 262_144, "busbw_gb_per_s": None}]
 
 
 def test_an_unknown_algorithm_is_null(tmp_path: Path) -> None:

@@ -100,7 +100,11 @@ class _Log:
         self._numbers: dict[tuple[str, str | None], tuple[int, int]] = {}
         """How many operations of a communicator that are numbered together were started, and have a record."""
         self._dropped = 0
+        self._dumped_ns: int | None = None
+        """When the last dump began whose time is known."""
+        self._impossible = 0
         self._unread = 0
+        self._channels = 0
         self._odd_versions: set[str] = set()
 
     def take(self, number: int, line: str) -> None:
@@ -112,7 +116,7 @@ class _Log:
                 self._begin(None, {})
             return
         header = data.get("header")
-        self._check_version(data.get("metadata"))
+        self._take_metadata(data.get("metadata"))
         stats = data.get("dump_stats")
         if isinstance(stats, dict):
             self._begin(header, stats)
@@ -133,6 +137,10 @@ class _Log:
         if row is None:
             self._lost.add(number, "a value is missing or cannot be")
             return
+        if _is_impossible(row, self._dumped_ns):
+            row["dur_ns"] = row["busbw_gb_per_s"] = None
+            self._impossible += 1
+        self._channels += _has_channels(data[key])
         self.rows.append(row | {"record": self._records})
         self._records += 1
         # Collectives are numbered from 0, each operation by itself; sends and receives from 1, together.
@@ -140,8 +148,11 @@ class _Log:
         started, logged = self._numbers.get(numbered, (0, 0))
         self._numbers[numbered] = max(started, row["seq"] + (not row["is_p2p"])), logged + 1
 
-    def _check_version(self, metadata: object) -> None:
-        version = metadata.get("inspector_output_format_version") if isinstance(metadata, dict) else None
+    def _take_metadata(self, metadata: object) -> None:
+        if not isinstance(metadata, dict):
+            return
+        self._dumped_ns = _ns(metadata.get("dump_timestamp_us"))
+        version = metadata.get("inspector_output_format_version")
         if version is not None and not _KNOWN_VERSION.fullmatch(str(version)) and len(self._odd_versions) < 3:
             self._odd_versions.add(str(version)[:20])
 
@@ -169,11 +180,30 @@ class _Log:
                 f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
                 "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
             )
-        unlogged = sum(max(started - logged, 0) for started, logged in self._numbers.values())
-        if unlogged:
+        for is_p2p, what, why in (
+            (
+                False,
+                "collectives",
+                "NCCL Inspector skips small messages; before NCCL 2.30 it logs only the last one of each dump interval",
+            ),
+            (
+                True,
+                "sends and receives",
+                "NCCL Inspector skips small messages and what a rank sends to itself in an all_to_all; after such an "
+                "all_to_all NCCL may give calls the durations of earlier ones",
+            ),
+        ):
+            numbers = (n for (_, operation), n in self._numbers.items() if (operation is None) == is_p2p)
+            unlogged = sum(max(started - logged, 0) for started, logged in numbers)
+            if unlogged:
+                report.warnings.append(
+                    f"{path.name}: {what} without a record, by the numbers of the others: {unlogged:,}. {why}"
+                )
+        if self._impossible:
             report.warnings.append(
-                f"{path.name}: operations without a record, by the numbers of the others: {unlogged:,}. NCCL Inspector "
-                "skips small messages; before NCCL 2.30 it logs only the last operation of each dump interval"
+                f"{path.name}: durations that are longer than the time from the launch to the dump, and left out: "
+                f"{self._impossible:,}. After an all_to_all NCCL may give calls the durations of earlier ones: others "
+                "may be wrong, too"
             )
         if self._odd_versions:
             report.warnings.append(
@@ -181,6 +211,11 @@ class _Log:
             )
         if self._unread:
             report.warnings.append(f"{path.name}: recorded and not read: records of proxy operations: {self._unread:,}")
+        if self._channels:
+            report.warnings.append(
+                f"{path.name}: recorded and not read: times of each channel (kernel_events) of operations: "
+                f"{self._channels:,}"
+            )
 
 
 def _object(line: str) -> dict[str, Any] | None:
@@ -221,6 +256,18 @@ def _row(perf: Mapping[str, Any], kind: str, header: Mapping[str, Any]) -> Row |
         "busbw_gb_per_s": float(busbw) if is_sized and isinstance(busbw, int | float) and 0 <= busbw < 1e9 else None,
         "start_ns": _ns(times.get(f"{kind}_start_ts")) if isinstance(times, dict) else None,
     }
+
+
+def _is_impossible(row: Row, dumped_ns: int | None) -> bool:
+    """Whether an operation took longer than from its launch to its dump, which is after its end."""
+    if dumped_ns is None or row["start_ns"] is None:
+        return False
+    return 0 <= dumped_ns - row["start_ns"] < int(row["dur_ns"])
+
+
+def _has_channels(perf: Mapping[str, Any]) -> bool:
+    times = perf.get("event_trace_ts")
+    return isinstance(times, dict) and bool(times.get("kernel_events"))
 
 
 def _size(size: object) -> tuple[int | None, bool]:

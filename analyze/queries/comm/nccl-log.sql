@@ -3,7 +3,8 @@
 -- From logs of NCCL Inspector (NCCL_PROFILER_PLUGIN, NCCL_INSPECTOR_ENABLE=1,
 -- NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS=500), one for each process. An operation is a
 -- call over the ranks whose logs have it: same communicator, same number. Its duration is the shortest of the ranks:
--- the others also wait for the last one. Bandwidths are those that NCCL Inspector computes, of that rank.
+-- the others also wait for the last one. Bandwidths are those that NCCL Inspector computes, of that rank. After an
+-- all_to_all NCCL may log durations of earlier operations. Those of verbose logs that are impossible are left out.
 -- @param each size|operation = operation   What a row is: an operation of a communicator, or one with a size.
 -- @column run_id id               The run.
 -- @column communicator text       Its name, else its id.
@@ -20,7 +21,8 @@
 -- @column busbw_gb_per_s GB/s     Bus bandwidth over all calls that have one.
 -- @column waiting_ns ns           How long a rank waited for others in them, mean of the ranks; empty if only one is
 --                                 logged.
--- @column last_rank index         Rank of the communicator that was last most often; empty if only one is logged.
+-- @column last_rank index         Rank of the communicator that was last most often; empty if only one is logged, or
+--                                 all took equally long.
 -- @main run_id, communicator, comm_size, operation, message_bytes, algorithms, calls, total_ns, busbw_gb_per_s,
 --   waiting_ns, last_rank
 -- @order run_id, total_ns DESC, communicator, operation, message_bytes
@@ -31,11 +33,11 @@
 WITH calls AS (
     SELECT
         run_group, run_id, comm_id, any_value(comm_name) AS comm_name, max(comm_size) AS comm_size, operation,
-        max(bytes) AS bytes, count(*) AS ranks, min(dur_ns) AS dur_ns,
-        CASE WHEN count(*) > 1 THEN avg(dur_ns) - min(dur_ns) END AS waiting_ns,
+        max(bytes) AS bytes, count(*) AS ranks, CASE WHEN count(dur_ns) = count(*) THEN min(dur_ns) END AS dur_ns,
+        CASE WHEN count(dur_ns) = count(*) AND count(*) > 1 THEN avg(dur_ns) - min(dur_ns) END AS waiting_ns,
         arg_min(busbw_gb_per_s, (dur_ns, comm_rank)) AS busbw_gb_per_s,
-        CASE WHEN count(*) > 1 AND min(dur_ns) < max(dur_ns) THEN arg_min(comm_rank, (dur_ns, comm_rank)) END
-            AS last_rank,
+        CASE WHEN count(dur_ns) = count(*) AND min(dur_ns) < max(dur_ns) THEN arg_min(comm_rank, (dur_ns, comm_rank))
+        END AS last_rank,
         any_value(concat_ws(' ', algorithm, protocol)) AS algorithm
     FROM nccl_records
     -- A send and its receive have numbers of their own on each rank.
