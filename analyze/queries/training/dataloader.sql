@@ -37,17 +37,26 @@
 WITH waits AS (
     SELECT * FROM step_track_waits
 ),
+waiting AS (
+    SELECT * FROM intervals_union('waits')
+),
+-- GPU work that overlaps a wait: a small part of all.
 working AS (
-    SELECT track, start_ns, start_ns + greatest(coalesce(dur_ns, 0), 0) AS end_ns
-    FROM gpu_work JOIN step_tracks USING (run_id, rank)
+    SELECT w.*
+    FROM (
+        SELECT track, start_ns, start_ns + greatest(coalesce(dur_ns, 0), 0) AS end_ns
+        FROM gpu_work JOIN step_tracks USING (run_id, rank)
+    ) w
+    ASOF JOIN waiting d ON w.track = d.track AND w.start_ns < d.end_ns
+    WHERE d.start_ns < w.end_ns
 ),
 marks AS (
-    SELECT 'idle' AS what, * FROM intervals_subtract('waits', 'working')
+    SELECT 'idle' AS what, * FROM intervals_subtract('waiting', 'working')
     UNION ALL
-    SELECT 'profiler', * FROM intervals_intersect('waits', 'step_track_overhead')
+    SELECT 'profiler', * FROM intervals_intersect('waiting', 'step_track_overhead')
 ),
 worked AS (
-    SELECT DISTINCT run_id, rank, true AS works FROM gpu_work
+    SELECT DISTINCT run_id, rank, true AS works FROM gpu_spans
 ),
 steps AS (
     -- start_ns is NULL for steps that were not recorded.
