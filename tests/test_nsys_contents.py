@@ -207,7 +207,7 @@ def test_what_threads_did_is_read(tmp_path: Path) -> None:
 
 
 def test_backtraces_of_calls(tmp_path: Path) -> None:
-    """The tables are those of NVIDIA's documentation of the exporter, where ids are the same in both tables.
+    """NVIDIA's documentation of the exporter has these tables. There, ids are the same in both.
 
     The longest call says who called it. Real exports: test_nsys_real.py.
     """

@@ -148,7 +148,7 @@ def test_a_call_with_a_backtrace_is_one_call() -> None:
         "cudaLaunchKernel": 21, "cudaMalloc": 8, "cudaFree": 1, "cudaDeviceSynchronize": 1,
     }  # fmt: skip
     [launched] = [r for r in ask(BACKTRACES, "launch") if r["device"] is not None]
-    # CUPTI's row, which is within that of the backtrace.
+    # The times of CUPTI's row, which lies within the backtrace's row.
     assert (launched["name"], launched["calls"], launched["kernels"]) == ("cudaLaunchKernel", 1, 1)
     assert launched["call_ns"] == 4_701_518_813 - 4_700_283_420
     [lost] = [r["value"] for r in ask(BACKTRACES, "health") if r["fact"] == "launches without a kernel"]

@@ -104,7 +104,7 @@ def nvprof_imagenet(of: Ask, read: Read) -> None:
     assert (shown["calls"], shown["total_ns"]) == (32, 6_142_924)
     assert shown["gpu_time_pct"] == pytest.approx(100 * 6_142_924 / 25_253_163)
     # VGG-16 at 64: 30 undisturbed steps of 1,927.812834 ms, the middle ones 64.013603 and 64.014717 ms; in four
-    # GPU-only steps the two GPUs work 495.365051 ms, kernels take 521.173255 ms, those of Winograd 25.388166 ms.
+    # GPU-only steps the two GPUs work 495.365051 ms, kernels take 521.173255 ms, Winograd kernels 25.388166 ms.
     [step] = [r for r in of("steps") if (r["model"], r["batch_size"], r["precision"]) == ("vgg16", 64, "fp32")]
     assert (step["timed"], step["step_ns"]) == (30, (64_013_603 + 64_014_717) / 2)
     assert (step["step_p25_ns"], step["step_p75_ns"]) == pytest.approx((63_952_688.5, 64_058_170.25), abs=0.5)
@@ -140,9 +140,9 @@ def roofline_imagenet(of: Ask, read: Read) -> None:
     # fadd over all launches in the CSV of Nsight Compute; a batch of 256.
     added = {r["model"]: r["fadd_only_per_image"] for r in of("flops")}
     assert added == pytest.approx({"alexnet": 1_552_310_272 / 256, "resnet18": 9_232_328_768 / 256})
-    # 64 undisturbed steps, 17 to 80, of one GPU and two: AlexNet 10,907.223695 and 10,021.928257 ms, of which
-    # 10,675.095272 are waits on one GPU; ResNet-18 9,532.146184 and 8,836.836988 ms. 16 steps in a row take
-    # 1,671.055930 to 2,660.498444 ms of ResNet-18 on one GPU, 2,034.861877 to 2,450.520807 ms on two.
+    # 64 undisturbed steps, 17 to 80, of one GPU and two: AlexNet 10,907.223695 and 10,021.928257 ms, with waits
+    # of 10,675.095272 ms on one GPU; ResNet-18 9,532.146184 and 8,836.836988 ms. 16 steps of ResNet-18 in a row take
+    # 1,671.055930 to 2,660.498444 ms on one GPU, 2,034.861877 to 2,450.520807 ms on two.
     epochs = {(r["model"], r["gpus"]): r for r in of("epoch")}
     one = epochs["alexnet", 1]
     assert (one["steps"], one["data_ns"]) == (64, round(10_675_095_272 / 64))
@@ -177,8 +177,8 @@ def roofline_imagenet(of: Ask, read: Read) -> None:
 def efficientnet_scaling(of: Ask, read: Read) -> None:
     """Numbers of the Chrome traces and CSV files that the store was made of, counted by a script of a few lines."""
     ops = {r["name"]: r for r in of("b0_1")}
-    # 243 complete events "aten::conv2d" of 17.135082 ms; kernels, copies and fills of 34.335414 ms, of which
-    # 10.915143 ms bear the External id of an aten::cudnn_batch_norm. torch's key_averages() has the same.
+    # 243 complete events "aten::conv2d" of 17.135082 ms; kernels, copies and fills of 34.335414 ms;
+    # 10.915143 ms of them have the External id of an aten::cudnn_batch_norm. torch's key_averages() has the same.
     assert (ops["aten::conv2d"]["calls"], ops["aten::conv2d"]["total_cpu_ns"]) == (243, 17_135_082)
     assert ops["aten::cudnn_batch_norm"]["self_device_ns"] == 10_915_143
     assert ops["aten::cudnn_batch_norm"]["self_device_pct"] == pytest.approx(100 * 10_915_143 / 34_335_414)
@@ -199,9 +199,9 @@ def efficientnet_scaling(of: Ask, read: Read) -> None:
     assert four["kernels"] == 6_894 / 3
     assert four["device_ns"] == round((51_588_177 + 3_958_246) / 3)
     # 30 undisturbed steps, 2 to 31, of 775.588279 ms on one GPU and 7,795.033310 on four; an epoch has 50,000 / 64.
-    # Of Food-101 from step 17 on: 65 on one GPU of 2,392.536889 ms, of which 1,318.697257 are waits, and 15 on four, of
-    # which 1.650935 are; an epoch has 75,750 / 64. Eight in a row wait 44.932356 to 68.852383 % of their time, of B3
-    # 0.212263 to 50.093398.
+    # Food-101 from step 17 on: 65 steps of 2,392.536889 ms on one GPU, with waits of 1,318.697257 ms; 15 steps on four,
+    # with waits of 1.650935 ms; an epoch has 75,750 / 64. Eight steps in a row wait for 44.932356 to 68.852383 % of
+    # their time, eight steps of B3 for 0.212263 to 50.093398 %.
     epochs = {
         (r["dataset"], r["model"], r["parallelism"], r["gpus"]): r for r in of("epochs_cifar100") + of("epochs_food101")
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -76,14 +76,18 @@ def _numbered_from_zero(tables: Tables, ids: pa.ChunkedArray) -> bool:
 
 
 class Backtraces:
-    """Joins the two rows of a CUDA call that was recorded with its stack: that of CUPTI, and that of the backtrace.
+    """Joins the two rows of a CUDA call that was recorded with its stack: CUPTI's row and the backtrace's row.
 
     Both have the correlation id of the call, and the backtrace begins before CUPTI's row and ends after it. Calls that
     CUPTI did not record have a backtrace only.
     """
 
     def __init__(self, tables: Tables):
-        self._joined = _joined_backtraces(tables) if tables.columns(CUDA_CALLS) else {}
+        self._tables = tables
+
+    @cached_property
+    def _joined(self) -> dict[int, tuple[pa.Array, pa.Array, pa.Array]]:
+        return _joined_backtraces(self._tables) if self._tables.columns(CUDA_CALLS) else {}
 
     def join(self, batch: Columns, process: int) -> Columns:
         """Return calls of a process, each once: a call of CUPTI has the stack of its backtrace."""
