@@ -27,7 +27,9 @@ import analyze
 from tests.support import ROOT, ask, sql
 
 REAL = ROOT / "tests" / "data" / "nsys-real"
-METRICS, MANAGED, BACKTRACES = (REAL / f"{name}.sqlite.gz" for name in ("gpu_metrics", "managed_memory", "backtraces"))
+METRICS, MANAGED, BACKTRACES, MPI = (
+    REAL / f"{name}.sqlite.gz" for name in ("gpu_metrics", "managed_memory", "backtraces", "mpi")
+)
 MIB = 1 << 20
 
 
@@ -233,3 +235,20 @@ def test_folders_of_tables(tmp_path: Path, suffix: str) -> None:
         rows = f"SELECT * EXCLUDE (run_id, run_group) FROM {table} ORDER BY ALL"
         assert sql(tmp_path, rows) == sql(BACKTRACES, rows)
     assert _read(tmp_path, "SELECT warnings FROM runs") == [(None,)]
+
+
+def test_mpi_calls() -> None:
+    """mpi.c makes these calls, recorded by `nsys profile -t mpi mpirun -n 2` on CPUs. Times are from plain SQLite."""
+    calls = _read(MPI, "SELECT rank, name, count(*), sum(dur_ns) FROM os_calls GROUP BY ALL")
+    both = {"MPI_Init": 1, "MPI_Allreduce": 5, "MPI_Barrier": 1, "MPI_Finalize": 1}
+    expected = [both | {"MPI_Send": 3}, both | {"MPI_Recv": 3}]
+    assert {(rank, name): n for rank, name, n, _ in calls} == {
+        (rank, name): n for rank, counts in enumerate(expected) for name, n in counts.items()
+    }
+    tables = ("MPI_OTHER_EVENTS", "MPI_COLLECTIVES_EVENTS", "MPI_P2P_EVENTS")
+    events = " UNION ALL ".join(f"SELECT textId, globalTid, start, end FROM {table}" for table in tables)
+    rows = _database(MPI).execute(
+        f"SELECT rank, value, sum(end - start) FROM ({events}) e JOIN MPI_RANKS USING (globalTid) "
+        "JOIN StringIds s ON s.id = textId GROUP BY rank, value"
+    )
+    assert {(rank, name): ns for rank, name, _, ns in calls} == {(rank, name): ns for rank, name, ns in rows}
