@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import sqlite3
 from collections import Counter, defaultdict
+from contextlib import closing
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -252,3 +253,41 @@ def test_mpi_calls() -> None:
         "JOIN StringIds s ON s.id = textId GROUP BY rank, value"
     )
     assert {(rank, name): ns for rank, name, _, ns in calls} == {(rank, name): ns for rank, name, ns in rows}
+
+
+@pytest.mark.parametrize(
+    ("change", "swapped", "warning"),
+    [
+        ("UPDATE MPI_RANKS SET rank = 1 - rank", True, ""),
+        (
+            "UPDATE MPI_RANKS SET rank = 7 - rank",
+            True,
+            "its processes are numbered in the order of their MPI ranks (6, 7)",
+        ),
+        (
+            "UPDATE MPI_RANKS SET rank = 0",
+            False,
+            "which process has which rank is guessed from the order of the process",
+        ),
+        (
+            "DELETE FROM MPI_RANKS WHERE rank = 1",
+            False,
+            "which process has which rank is guessed from the order of the",
+        ),
+        (
+            "UPDATE MPI_RANKS SET rank = 'x'",
+            False,
+            "which process has which rank is guessed from the order of the process",
+        ),
+    ],
+)
+def test_processes_are_numbered_by_mpi_rank(tmp_path: Path, change: str, swapped: bool, warning: str) -> None:
+    """In the recording, rank 1 has the larger process id and receives."""
+    path = tmp_path / "mpi.sqlite"
+    path.write_bytes(gzip.decompress(MPI.read_bytes()))
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute(change)
+    receivers = _read(path, "SELECT DISTINCT rank FROM os_calls WHERE name = 'MPI_Recv'")
+    assert receivers == [(0 if swapped else 1,)]
+    [(warnings,)] = _read(path, "SELECT warnings FROM runs")
+    assert warnings.startswith(f"mpi.sqlite: {warning}") and ("process" in warnings) == bool(warning)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 from analyze.sources.nsys.capture import parse_number
@@ -38,11 +39,13 @@ def problems_of(tables: Tables, work: Work, processes: RankProcesses, skipped: S
         yield f"the report itself says: {losses[0]}{more}"
     yield from _missing_kernels(work, processes.ranks)
     if len(set(processes.ranks.values())) > 1:
-        pids = ", ".join(str(pid_of(p)) for p in list(processes.ranks)[:_SHOWN])
-        more = ", ..." if len(processes.ranks) > _SHOWN else ""
-        yield f"which process has which rank is guessed from the order of the process ids ({pids}{more})"
+        if not processes.mpi_ranks:
+            pids = _listed(pid_of(p) for p in processes.ranks)
+            yield f"which process has which rank is guessed from the order of the process ids ({pids})"
+        elif processes.mpi_ranks != list(range(len(processes.mpi_ranks))):
+            yield f"its processes are numbered in the order of their MPI ranks ({_listed(processes.mpi_ranks)})"
     for group in processes.shared:
-        pids = ", ".join(str(pid_of(p)) for p in list(group)[:_SHOWN]) + (", ..." if len(group) > _SHOWN else "")
+        pids = _listed(pid_of(p) for p in group)
         yield f"{len(group)} processes ({pids}) share one GPU and are read as one rank"
     if graphs := sum(n for e, counts in work.items() if "GRAPH_TRACE" in e.source for n in counts.values()):
         yield f"{_count(graphs, 'CUDA graph')} traced as a whole, without kernels (--cuda-graph-trace=node traces them)"
@@ -59,6 +62,11 @@ def problems_of(tables: Tables, work: Work, processes: RankProcesses, skipped: S
     if left:
         others = _count(len(left), "process", "es")
         yield f"{_count(left.total(), 'host event')} of {others} without GPU work left out"
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    first = list(map(str, islice(numbers, _SHOWN + 1)))
+    return ", ".join([*first[:_SHOWN], *["..."] * (len(first) > _SHOWN)])
 
 
 def _stale(path: Path) -> str | None:

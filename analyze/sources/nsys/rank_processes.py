@@ -39,6 +39,8 @@ class RankProcesses(NamedTuple):
     """Rank by process; None: that of the file."""
     shared: list[dict[int, int]]
     """Groups of processes that share one GPU and therefore one rank: the device index of each process."""
+    mpi_ranks: list[int]
+    """The MPI ranks by which the processes are ordered; empty: ordered by process id."""
 
 
 def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
@@ -51,6 +53,8 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
         # Without GPU work, a CUDA context is the only evidence.
         workers |= idle & _launching(tables) if workers - {0} else idle
     chosen = sorted((workers or everyone) - {0}, key=lambda p: (pid_of(p), p))
+    mpi_ranks = _mpi_ranks(tables, chosen)
+    chosen.sort(key=lambda p: mpi_ranks.get(p, 0))
     if len(chosen) > _MOST_RANKS:
         what = "worked on a GPU" if workers else "have events"
         raise InputError(
@@ -60,10 +64,21 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
     first = {p: next(iter(group)) for group in sharing for p in group}
     numbers = {p: n for n, p in enumerate(p for p in chosen if first.get(p, p) == p)}
     if len(numbers) > 1:
-        return RankProcesses({p: numbers[first.get(p, p)] for p in chosen}, sharing)
+        return RankProcesses({p: numbers[first.get(p, p)] for p in chosen}, sharing, sorted(mpi_ranks.values()))
     # Rows without a process (0) belong to the only process.
     rank = capture.rank_and_world_size()[0]
-    return RankProcesses(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing)
+    return RankProcesses(dict.fromkeys(chosen if sharing else (*chosen, 0), rank), sharing, [])
+
+
+def _mpi_ranks(tables: Tables, processes: Sequence[int]) -> dict[int, int]:
+    """Return the MPI rank of each process; empty unless all have one of their own."""
+    pairs = {
+        (process, row["rank"])
+        for row in rows(tables, "MPI_RANKS", ["globalTid", "rank"])
+        if row["rank"] is not None and (process := (row["globalTid"] or 0) & PROCESS_BITS) in processes
+    }
+    found = dict(pairs)
+    return found if len(pairs) == len(processes) == len(found) == len(set(found.values())) else {}
 
 
 def used_devices(tables: Tables) -> dict[int, set[int | None]]:

@@ -3,9 +3,10 @@
 Ranks:
 - A process with GPU work is a rank (kernels, copies or fills; if these are lost, a CUDA context and launch calls).
 - The rank of a single process is that of the file (run.json), else that of the environment (`capture.Capture`).
-- Several processes are numbered by process id, the order in which launchers start them. A warning says so.
-- RankProcesses that share one GPU are one rank.
-- RankProcesses without GPU work (torchrun's agent, data loaders, a parent with only a CUDA context) have no rank. Their
+- Several processes are numbered in the order of their MPI ranks (`nsys profile --trace=mpi`). Without these,
+  they are numbered by process id, the order in which launchers start them, and a warning says so.
+- Processes that share one GPU are one rank.
+- Processes without GPU work (torchrun's agent, data loaders, a parent with only a CUDA context) have no rank. Their
   rows are left out, with a count. In a report without GPU work, every process with rows is a rank.
 
 Times are ns since the session began, exact. Kernel names are those of nsys (`demangledName`), which spells some parts
@@ -57,7 +58,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         threads = {e: rows_by_process(tables, e) for e in more if tables.columns(e.source)}
         capture = Capture(tables)
         processes = ranks_of(tables, work if any(work.values()) else threads, capture)
-        owners = Owners(*processes)
+        owners = Owners(processes.ranks, processes.shared)
         skipped = Skipped()
         nccl = NcclCalls(tables, names, owners)
         for event in (*work, *threads):
