@@ -36,11 +36,11 @@ HOLDS, FAILS, PARTLY, UNKNOWN = "holds", "does not hold", "holds in part", "cann
 VERDICTS = {HOLDS: "ok", FAILS: "warning", PARTLY: "partly", UNKNOWN: "partly"}
 """Verdicts, with the CSS class of each."""
 _MANY = {HOLDS: "hold", FAILS: "do not hold", PARTLY: "hold in part", UNKNOWN: UNKNOWN}
-_CASES = {True: "yes", False: "no", None: "cannot be checked"}
+_CASES = {True: "yes", False: "no", None: "not decided"}
 
 
 def verdict(cases: Sequence[bool | None]) -> str:
-    """Return the verdict for the cases of a claim; None is a case that cannot be checked."""
+    """Return the verdict for the cases of a claim; None is a case that is not decided."""
     checked = [c for c in cases if c is not None]
     if not checked:
         return UNKNOWN
