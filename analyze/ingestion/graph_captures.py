@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analyze import sources
 from analyze.errors import InputError
-from analyze.ingestion.grouping import name_rank
+from analyze.ingestion.ranks_in_names import name_rank
 from analyze.ingestion.run_folders import TRACE
 from analyze.sources.interface import FileReport, Mapper, SourceFile, TableBatch
 from analyze.sources.remote import RawPath

@@ -7,35 +7,25 @@ counts only within a set that is known to be one run. The order of files never c
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 
 from analyze.errors import InputError
+from analyze.ingestion.ranks_in_names import (
+    PARALLEL_PLACES,
+    name_rank,
+    ranks_of,
+    replica,
+    server_of,
+    time_of_writing,
+    without_rank,
+)
 from analyze.sources import Source
 from analyze.sources.rank_hint import Looked, RankHint
 from analyze.sources.remote import RawPath
 
-_RANK_PATTERNS = (
-    re.compile(r"rank[-_.=\[ ]?(\d{1,6})(?!\d)", re.IGNORECASE),
-    re.compile(
-        r"(?:^|[-_.])(?:r|gpu|worker|proc|process|device|dev|localrank)[-_.=\[]?(\d{1,6})(?=[-_.\]]|$)", re.IGNORECASE
-    ),
-)
-_REPLICA = re.compile(r"(?:^|[-_.])dp[-_]?(\d{1,6})(?!\d)", re.IGNORECASE)
-"""Which replica a file is of, in the names that vLLM gives: dp1_pp0_tp0_dcp0_ep1_rank0."""
-_PLACES = tuple(
-    re.compile(rf"(?<![a-z])(?:{names})[-_]?\d{{1,6}}(?!\d)", re.IGNORECASE)
-    for names in ("tp|pp|ep|cp|dcp|pcp", "tp|pp|ep|cp|dcp|pcp|dp")
-)
-"""Places in the parallelism, in the names that SGLang and vLLM give: 1700.5-TP-3-DP-1-DECODE. Replicas (dp) may be one
-run or a run each."""
-_SERVER = re.compile(r"(?<![a-z])(prefill|decode)(?:er|r)?(?:[-_]?(\d{1,6})(?!\d))?", re.IGNORECASE)
-"""Which server of a deployment a file or folder is of: prefiller_profiler, decode-1."""
-_TIME = re.compile(r"\.(\d{10,20})\.pt\.trace\.json")
-"""Time of writing in names of torch.profiler.tensorboard_trace_handler."""
 _SHOWN_KINDS = 4
 
 
@@ -122,7 +112,7 @@ def _check_clocks(one: FileSet) -> None:
 
 def _one_run(files: Sequence[BareFile]) -> FileSet:
     by_rank: dict[int, BareFile] = {}
-    for file, rank in zip(files, _ranks([f.path.name for f in files], _stated_ranks(files)), strict=True):
+    for file, rank in zip(files, ranks_of([f.path.name for f in files], _stated_ranks(files)), strict=True):
         if rank is None:
             raise InputError(f"{file.path}: neither the file nor its name says which rank of one run it is")
         if rank in by_rank:
@@ -153,7 +143,7 @@ def _stated_ranks(files: Sequence[BareFile]) -> list[int | None]:
     [size, *others] = {f.hint.world_size for f in files}
     if others or size is None or None in ranks or len(set(ranks)) == len(ranks):
         return ranks
-    replicas = [int(m[1]) for f in files if (m := _REPLICA.search(f.path.name))]
+    replicas = [r for f in files if (r := replica(f.path.name)) is not None]
     if len(replicas) == len(files):
         return [replica * size + (rank or 0) for replica, rank in zip(replicas, ranks, strict=True)]
     return [None] * len(files) if size == 1 else ranks
@@ -165,7 +155,7 @@ def _ranks_of_servers(files: Sequence[BareFile]) -> list[int | None] | None:
     The names of files or folders give the server; prefill servers come first. Return None if the names do not, or if a
     server has several files of one rank.
     """
-    found = [_server(file.path) for file in files]
+    found = [server_of(file.path) for file in files]
     if {match and match[1].lower() for match in found} != {"prefill", "decode"}:
         return None
     ranks = [file.hint.rank if file.hint.rank is not None else name_rank(file.path.name) or 0 for file in files]
@@ -183,12 +173,6 @@ def _ranks_of_servers(files: Sequence[BareFile]) -> list[int | None] | None:
         first = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
         return [first[server] + rank for server, rank in zip(servers, ranks, strict=True)]
     return None
-
-
-def _server(path: RawPath) -> re.Match[str] | None:
-    """Return the match of _SERVER in the name of a file, or of one of the two folders above it."""
-    parts = (path, path.parent, path.parent.parent)
-    return next((match for part in parts if (match := _SERVER.search(part.name))), None)
 
 
 def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
@@ -214,11 +198,6 @@ def named_like_ranks(sets: Iterable[FileSet]) -> list[str]:
         elif None not in ranks and len(set(ranks)) == len(ranks):
             hints.append(f"{folder}: {len(names)} traces have ranks in their names only, {each} {one_run}")
     return hints
-
-
-def name_rank(name: str) -> int | None:
-    """Return the rank in a file name such as rank-3.json; for files that are known to be of one run."""
-    return _by_pattern(_RANK_PATTERNS[0])(name)
 
 
 def spans(ranks: Iterable[int]) -> str:
@@ -306,29 +285,23 @@ def _rank(pair: tuple[int, BareFile]) -> int:
 
 def _same_name(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
     """Group recordings by file names without the rank: step5_rank0, step5_rank1, step9_rank0 ..."""
-    for places in (None, *_PLACES):
+    for places in (None, *PARALLEL_PLACES):
         runs: dict[str, list[tuple[int, BareFile]]] = defaultdict(list)
         for rank, file in ranked:
-            runs[_without_rank(file.path.name, rank, places)].append((rank, file))
+            runs[without_rank(file.path.name, rank, places)].append((rank, file))
         if _whole(runs.values()):
             return list(runs.values())
     return None
-
-
-def _without_rank(name: str, rank: int, places: re.Pattern[str] | None) -> str:
-    match = next((m for p in _RANK_PATTERNS if (m := p.search(name)) and int(m[1]) == rank), None)
-    rest = name if match is None else name[: match.start(1)] + "*" + name[match.end(1) :]
-    return places.sub("*", rest) if places else rest
 
 
 def _same_moment(ranked: list[tuple[int, BareFile]]) -> list[list[tuple[int, BareFile]]] | None:
     """Group recordings by the times in the names: the n-th of every rank, if all ranks have as many."""
     timed = []
     for rank, file in ranked:
-        match = _TIME.search(file.path.name)
-        if match is None:
+        time = time_of_writing(file.path.name)
+        if time is None:
             return None
-        timed.append((int(match[1]), rank, file))
+        timed.append((time, rank, file))
     runs: list[list[tuple[int, BareFile]]] = [[]]
     for _, rank, file in sorted(timed, key=lambda t: t[:2]):
         if any(rank == r for r, _ in runs[-1]):
@@ -354,36 +327,3 @@ def _across_folders(sets: list[FileSet], same_job: bool) -> list[FileSet]:
     if len(sets) < 2 or not distinct or not (given or same_job or len(ranks) == sets[0].world_size):
         return sets
     return [FileSet(sorted((pair for s in sets for pair in s.files), key=_rank), sets[0].world_size)]
-
-
-def _ranks(names: list[str], stated: list[int | None]) -> list[int | None]:
-    """Return the ranks of files of one run: from the file, else from its name."""
-    ranks = list(stated)
-    for find in (*(_by_pattern(p) for p in _RANK_PATTERNS), _only_difference(names)):
-        guesses = [find(n) if r is None else None for n, r in zip(names, ranks, strict=True)]
-        taken = Counter(r for r in (*ranks, *guesses) if r is not None)
-        ranks = [
-            r if r is not None else g if g is not None and taken[g] == 1 else None
-            for r, g in zip(ranks, guesses, strict=True)
-        ]
-    return ranks
-
-
-def _by_pattern(pattern: re.Pattern[str]) -> Callable[[str], int | None]:
-    def find(name: str) -> int | None:
-        match = pattern.search(name)
-        return int(match.group(1)) if match else None
-
-    return find
-
-
-def _only_difference(names: list[str]) -> Callable[[str], int | None]:
-    """Return a function for the only number in which the names differ, if the numbers count like ranks."""
-    split = [re.split(r"([0-9]+)", n) for n in names]
-    if len(names) > 1 and len({len(s) for s in split}) == 1:
-        varying = [i for i, parts in enumerate(zip(*split, strict=True)) if len(set(parts)) > 1]
-        if len(varying) == 1 and varying[0] % 2 == 1:
-            numbers = {n: int(s[varying[0]]) for n, s in zip(names, split, strict=True)}
-            if max(numbers.values()) <= 100_000:
-                return numbers.get
-    return lambda name: None

@@ -9,7 +9,8 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.ingestion.archives import Unpacked
-from analyze.ingestion.grouping import name_rank, shifts
+from analyze.ingestion.grouping import shifts
+from analyze.ingestion.ranks_in_names import name_rank
 from analyze.ingestion.raw_files import export_of
 from analyze.sources import BY_KIND, rank_hint
 from analyze.sources.interface import SourceFile
