@@ -11,7 +11,7 @@ import pytest
 from support import SAMPLES
 from test_chrome_law import load
 
-from analyze.sources.chrome.gunzip import Gunzip
+from analyze.sources.gunzip import Gunzip
 
 SAMPLE = gzip.decompress((SAMPLES / "resnet18-ncu/torch/rank-0.trace.json.gz").read_bytes())
 PACKED = gzip.compress(SAMPLE)

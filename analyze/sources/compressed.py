@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.chrome.gunzip import MAGIC, Gunzip
+from analyze.sources.gunzip import MAGIC, Gunzip
 from analyze.sources.remote import RawPath
 
 _PIECE = 1 << 20

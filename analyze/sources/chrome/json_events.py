@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import BinaryIO, NamedTuple
 
 from analyze.errors import InputError
-from analyze.sources.chrome.gunzip import MAGIC, Gunzip
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, LONGEST_EVENT, events_list
 from analyze.sources.chrome.producers import other_json
+from analyze.sources.gunzip import MAGIC, Gunzip
 from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
