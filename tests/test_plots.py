@@ -18,8 +18,9 @@ from traces import event, kernel, launch, launched, op, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.plots import declared, drawing
-from analyze.plots.figure import FAMILIES, MEANINGS, Figure, Rows, Scale, colours, cut, label, quantity
+from analyze.plots.figure import Figure, Rows, Scale, cut, label, quantity
 from analyze.plots.per import Counts
+from analyze.plots.theme import FAMILIES, MEANINGS, colours
 from analyze.query.query_declaration import ResultColumn
 from analyze.query.query_files import catalog, find
 from schemas.kernel_rules import families

@@ -22,7 +22,8 @@ from traces import event, kernel, launch, op, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.plots import declared
-from analyze.plots.figure import LIGHT, Rows
+from analyze.plots.figure import Rows
+from analyze.plots.theme import LIGHT
 from analyze.query.query_declaration import ResultColumn
 from analyze.query.query_files import catalog, find
 from analyze.report import build

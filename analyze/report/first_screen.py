@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from analyze.plots.figure import MEANINGS, label, quantity
+from analyze.plots.figure import label, quantity
+from analyze.plots.theme import MEANINGS
 from analyze.summary import Measure, percent
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from analyze.plots import drawing
-from analyze.plots.figure import DARK, LIGHT, Figure, Rows
+from analyze.plots.figure import Figure, Rows
+from analyze.plots.theme import DARK, LIGHT
 from analyze.query.query_declaration import Query
 from analyze.query.selection import Selection
 from analyze.render import visible

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.plots.figure import FAMILIES, MEANINGS, cut
+from analyze.plots.figure import cut
+from analyze.plots.theme import FAMILIES, MEANINGS
 from analyze.query.literals import of_run, text_literal
 
 if TYPE_CHECKING:

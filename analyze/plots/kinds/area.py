@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, places, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, label, legend, places, quantity
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "x": "column with the time",

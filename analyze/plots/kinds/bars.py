@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyze.plots.figure import (
-    FAMILIES,
     Figure,
     Rows,
     RunQuery,
     Scale,
-    colours,
     cut,
     distinct,
     family,
@@ -22,6 +20,7 @@ from analyze.plots.figure import (
     quantity,
     short,
 )
+from analyze.plots.theme import FAMILIES, colours
 
 OPTIONS = {
     "y": "columns that name a bar",

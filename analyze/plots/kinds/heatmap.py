@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, names_axis, places
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, label, legend, names_axis, places
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "x": "column with the start of a cell",

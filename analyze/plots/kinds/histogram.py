@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, cut, label, legend, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, cut, label, legend, quantity
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "x": "column with the lower bound of a class",

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import (
-    FAMILIES,
-    Figure,
-    Rows,
-    RunQuery,
-    Scale,
-    colours,
-    cut,
-    family,
-    label,
-    legend,
-    quantity,
-    short,
-)
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, cut, family, label, legend, quantity, short
+from analyze.plots.theme import FAMILIES, colours
 
 OPTIONS = {
     "name": "column with the name of a node; rows are in the order of the tree",

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import (
-    Figure,
-    Rows,
-    RunQuery,
-    Scale,
-    colours,
-    cut,
-    label,
-    legend,
-    names_axis,
-    places,
-    quantity,
-    short,
-)
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, cut, label, legend, names_axis, places, quantity, short
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "y": "columns that name a line; several rows may have one name",

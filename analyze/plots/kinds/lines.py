@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from analyze.plots.figure import Figure, Rows, RunQuery, Scale, colours, label, legend, place, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, Scale, label, legend, place, quantity
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "x": "column of numbers along the axis",

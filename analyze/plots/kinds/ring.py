@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from analyze.plots.figure import Figure, Rows, RunQuery, colours, cut, label, legend, quantity
+from analyze.plots.figure import Figure, Rows, RunQuery, cut, label, legend, quantity
+from analyze.plots.theme import colours
 
 OPTIONS = {
     "value": "column with the size of a part",

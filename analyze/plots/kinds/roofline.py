@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.plots.figure import WIDTH, Figure, Rows, RunQuery, colours, cut, legend, quantity, si
+from analyze.plots.figure import Figure, Rows, RunQuery, cut, legend, quantity, si
 from analyze.plots.roofs import LEVEL_NAMES, LEVELS, Point, Roof, Roofline
+from analyze.plots.theme import WIDTH, colours
 from schemas.kernel_rules import classify
 
 OPTIONS: dict[str, str] = {}
