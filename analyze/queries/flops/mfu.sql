@@ -40,7 +40,7 @@
 -- @main run_id, undisturbed_step_ns, avg_step_ns, model_flops, precision, undisturbed_mfu_pct, mfu_pct,
 --     undisturbed_hfu_pct, hfu_pct, note
 -- @order run_id, rank, step
--- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, steps
+-- @use arithmetic, device_peaks, gpu_timeline, intervals, known_devices, op_flops, peaks, profiler_cost, steps
 -- @needs work on GPUs (and operators with input shapes, or flops_per_token)
 -- @pass gpu
 -- @disturbed step time

@@ -1,7 +1,7 @@
 -- What each GPU does when: `gpu_segments` on tracks, idle time, and the length of each activity per window (the whole
 -- span, or a training step). Time before all ranks had begun to record is left out, and waiting in cold first calls is
 -- in no window (module `common_start`).
--- @use common_start, intervals, steps
+-- @use common_start, intervals, profiler_cost, steps
 
 -- @table gpu_tracks  a row is a GPU of a process: a number is faster to sort and join than run, rank and device.
 -- @column track index             Its number.

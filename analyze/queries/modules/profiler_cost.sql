@@ -1,4 +1,4 @@
--- What recording adds to the time of the program.
+-- Profiler overhead: what recording adds to the time of the program.
 
 -- @view recording_facts  a row is a rank, and whether Python functions were recorded.
 -- @columns run_id, rank, run_group
@@ -9,6 +9,40 @@ WITH _stacks AS (
 )
 SELECT run_id, rank, g.run_group, coalesce(python_stacks, false) AS python_stacks
 FROM run_groups g LEFT JOIN _stacks USING (run_id, rank);
+
+-- @view step_costs  a row is a rank that a profiler recorded and whose steps the collector timed: mean recorded step /
+--   mean undisturbed step.
+-- Undisturbed steps ran in the same process before the profiler started; without any, they are the steps of the rank in
+-- a selected pass of the workload without a profiler.
+-- @columns run_id, rank, run_group
+-- @column recorded_step_ns ns     Mean of the recorded steps.
+-- @column undisturbed_step_ns ns  Mean of the undisturbed steps; NULL without any.
+-- @column slowdown x              recorded_step_ns / undisturbed_step_ns.
+CREATE VIEW step_costs AS
+WITH _means AS (
+    SELECT
+        run_id, rank, run_group,
+        avg(round(step_s * 1e9)::BIGINT) FILTER (NOT coalesce(warmup, false)) AS recorded,
+        avg(round(step_s * 1e9)::BIGINT) FILTER (undisturbed) AS undisturbed
+    FROM step_metrics
+    GROUP BY run_id, rank, run_group
+),
+_passes AS (
+    SELECT m.*, r.workload_id, r.profiler = 'none' AS alone
+    FROM _means m JOIN (SELECT run_id, workload_id, profiler FROM runs) r USING (run_id)
+),
+_compared AS (
+    SELECT p.*, coalesce(p.undisturbed, n.recorded) AS undisturbed_ns
+    FROM _passes p
+    LEFT JOIN (SELECT workload_id, rank, any_value(recorded) AS recorded FROM _passes WHERE alone GROUP BY ALL) n
+        ON n.workload_id = p.workload_id AND n.rank = p.rank AND NOT p.alone
+)
+SELECT
+    run_id, rank, run_group, round(recorded)::BIGINT AS recorded_step_ns,
+    round(undisturbed_ns)::BIGINT AS undisturbed_step_ns,
+    recorded / nullif(undisturbed_ns, 0) AS slowdown
+FROM _compared
+WHERE recorded IS NOT NULL AND NOT alone;
 
 -- @view empty_queue_launches  a row is a rank with work whose launch calls are known: how much of it found the queue
 --   empty (estimate).

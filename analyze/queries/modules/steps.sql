@@ -1,4 +1,4 @@
--- Training steps of each rank: their windows, times, waits for data, number, and the overhead of recording.
+-- Training steps of each rank: their windows, times, waits for data, and number.
 -- @use intervals, phases
 
 -- @table step_ranges  a row is the range of a training step on the CPU.
@@ -213,37 +213,3 @@ WITH _steps AS (
     FROM run_groups LEFT JOIN step_counts s USING (run_id, rank) LEFT JOIN epoch_steps(images_asked) USING (run_id)
 )
 SELECT *, CASE per WHEN 'recording' THEN 1 ELSE steps / nullif(recorded, 0) END AS times FROM _steps;
-
--- @view step_costs  a row is a rank that a profiler recorded and whose steps the collector timed: mean recorded step /
---   mean undisturbed step.
--- Undisturbed steps ran in the same process before the profiler started; without any, they are the steps of the rank in
--- a selected pass of the workload without a profiler.
--- @columns run_id, rank, run_group
--- @column recorded_step_ns ns     Mean of the recorded steps.
--- @column undisturbed_step_ns ns  Mean of the undisturbed steps; NULL without any.
--- @column slowdown x              recorded_step_ns / undisturbed_step_ns.
-CREATE VIEW step_costs AS
-WITH _means AS (
-    SELECT
-        run_id, rank, run_group,
-        avg(round(step_s * 1e9)::BIGINT) FILTER (NOT coalesce(warmup, false)) AS recorded,
-        avg(round(step_s * 1e9)::BIGINT) FILTER (undisturbed) AS undisturbed
-    FROM step_metrics
-    GROUP BY run_id, rank, run_group
-),
-_passes AS (
-    SELECT m.*, r.workload_id, r.profiler = 'none' AS alone
-    FROM _means m JOIN (SELECT run_id, workload_id, profiler FROM runs) r USING (run_id)
-),
-_compared AS (
-    SELECT p.*, coalesce(p.undisturbed, n.recorded) AS undisturbed_ns
-    FROM _passes p
-    LEFT JOIN (SELECT workload_id, rank, any_value(recorded) AS recorded FROM _passes WHERE alone GROUP BY ALL) n
-        ON n.workload_id = p.workload_id AND n.rank = p.rank AND NOT p.alone
-)
-SELECT
-    run_id, rank, run_group, round(recorded)::BIGINT AS recorded_step_ns,
-    round(undisturbed_ns)::BIGINT AS undisturbed_step_ns,
-    recorded / nullif(undisturbed_ns, 0) AS slowdown
-FROM _compared
-WHERE recorded IS NOT NULL AND NOT alone;

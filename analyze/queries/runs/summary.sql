@@ -40,7 +40,7 @@
 --                                 another.
 -- @main run_id, undisturbed_step_ns, avg_step_ns, compute_pct, exposed_comm_pct, idle_pct, mfu_pct, peak_bytes, ranks
 -- @order run_id
--- @use allocator, arithmetic, block_limits, gpu_timeline, hangs, memory, ncu, steps, time_sums
+-- @use allocator, arithmetic, block_limits, gpu_timeline, hangs, memory, ncu, profiler_cost, steps, time_sums
 -- @answer flops_used mfu
 -- @answer peaks_of_memory memory-peak
 -- @answer inference serving

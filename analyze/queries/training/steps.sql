@@ -24,7 +24,7 @@
 -- @column slowdown x              Mean of its recorded steps / undisturbed_step_ns.
 -- @main run_id, rank, step, data_ns, train_ns, step_ns, data_pct, images_per_s
 -- @order run_id, rank, step
--- @use arithmetic, steps
+-- @use arithmetic, profiler_cost, steps
 -- @needs training steps (ProfilerStep# or NVTX ranges named step), or the collector's step metrics
 -- @pass gpu
 -- @plot strip x=step y=train_ns,data_ns whole=step_ns lane=run_id,rank
