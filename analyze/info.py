@@ -127,7 +127,7 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
 def _runs(engine: Engine, held: dict[str, set[str]]) -> list[Run]:
     counted = "SELECT run_id::VARCHAR, max(steps) FROM step_counts GROUP BY run_id"
     steps = dict(engine.rows(counted, ["steps"]))
-    costs = dict(engine.rows(_COSTS, ["steps"]))
+    costs = dict(engine.rows(_COSTS, ["profiler_cost"]))
     kinds = dict(engine.rows(_KINDS, ["workload_kinds"]))
     rows = engine.dicts("SELECT * FROM runs ORDER BY start_time NULLS LAST, run_id")
     ids = [str(r["run_id"]) for r in rows]

@@ -42,7 +42,7 @@ def profiler_note(rows: Rows, tables: Collection[str], disturbed: str) -> str:
     """
     if not disturbed or "kernels" not in tables:
         return ""
-    [(runs, unknown, slowdown)] = rows(_COSTS, ["steps"])
+    [(runs, unknown, slowdown)] = rows(_COSTS, ["profiler_cost"])
     said = []
     if unknown:
         where = f" in {unknown} of {runs} runs" if unknown < runs else ""
