@@ -26,8 +26,8 @@ from analyze.plots.figure import Rows
 from analyze.plots.theme import LIGHT
 from analyze.query.query_declaration import ResultColumn
 from analyze.query.query_files import catalog, find
-from analyze.report import build
 from analyze.report.html_table import table
+from analyze.report.parts import page_toml
 
 RUNTIME = 1_000_000
 """Bytes of the library in a page, at most; the rest is ours."""
@@ -65,7 +65,7 @@ class Pages:
 
 
 def test_report_page_uses_existing_queries() -> None:
-    declaration = build.page_toml()
+    declaration = page_toml()
     queries = catalog()
     parts = [p for s in declaration["section"] for p in s["part"]]
     assert {s["when"] for s in declaration["section"]} == {"one", "several", "any"}
@@ -89,7 +89,7 @@ def test_report_page_uses_existing_queries() -> None:
 def test_locations_belong_to_findings() -> None:
     from analyze.finding_files import findings
 
-    assert set(build.page_toml()["place"]) <= {f.name for f in findings()}
+    assert set(page_toml()["place"]) <= {f.name for f in findings()}
 
 
 def test_report_of_one_run(pages: Pages) -> None:

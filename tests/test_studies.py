@@ -23,8 +23,8 @@ import analyze
 from analyze.errors import InputError
 from analyze.query.selection import DEFAULT
 from analyze.report import study_files
-from analyze.report.page import render
 from analyze.report.study import FAILS, HOLDS, PARTLY, UNKNOWN, StudyReport, claimed, verdict
+from analyze.report.templates import render
 
 STUDIES = sorted(p.parent for p in (ROOT / "studies").glob("*/report.toml"))
 RESULTS = ROOT / "docs" / "studies"

@@ -20,7 +20,8 @@ from traces import event, kernel, launch, op, step, write_ranks, write_trace
 import analyze
 from analyze.errors import InputError
 from analyze.query.engine import Engine
-from analyze.report.timeline import MOST, Moment, Timeline
+from analyze.report.timeline import Moment, Timeline
+from analyze.report.timeline_window import MOST, window
 from analyze.report.timelines import Timelines
 
 assert browser and pages  # fixtures
@@ -64,7 +65,7 @@ def test_every_event_of_a_small_recording_is_drawn(tmp_path: Path) -> None:
         op("aten::mm", 100, 50, 1), launch(110, 9, 5, **{"External id": 1}),
         kernel("gemm", 120, 20, correlation=9, **{"External id": 1}), kernel("other", 160, 10),
     ])  # fmt: skip
-    data = timeline(trace).window()
+    data = window(timeline(trace))
     # The first event begins at 100 us, which is time 0.
     assert data["span"] == (0, 70_000) and data["cell"] == 0
     assert drawn(data) == [
@@ -86,23 +87,23 @@ def test_every_event_of_a_small_recording_is_drawn(tmp_path: Path) -> None:
 
 def test_ranks_have_one_zero(tmp_path: Path) -> None:
     ranks = write_ranks(tmp_path, [kernel("first", 100, 5)], [kernel("late", 40_100, 5)])
-    assert [(name, start) for _, _, name, start, _ in drawn(timeline(ranks).window())] == [
+    assert [(name, start) for _, _, name, start, _ in drawn(window(timeline(ranks)))] == [
         ("first", 0), ("late", 40_000_000)
     ]  # fmt: skip
 
 
 def test_work_of_the_profiler_has_a_lane_of_its_own(tmp_path: Path) -> None:
     flush = event("overhead", "Buffer Flush", 30, 5, pid=1, tid=0)
-    data = timeline(write_trace(tmp_path / "a.json", [op("aten::mm", 0, 20, 1), flush])).window()
+    data = window(timeline(write_trace(tmp_path / "a.json", [op("aten::mm", 0, 20, 1), flush])))
     assert [lane["label"] for lane in data["lanes"]] == ["thread 1 (main)", "profiler"]
     assert ("profiler", 0, "Buffer Flush", 30_000, 5_000) in drawn(data)
 
 
 def test_windows_of_a_long_recording_have_few_rectangles(tmp_path: Path) -> None:
     many = timeline(write_trace(tmp_path / "a.json", linear(20_000)))
-    many.window()
+    window(many)
     begin = time.process_time()
-    whole = many.window()
+    whole = window(many)
     # 40,002 operators, launches and steps of threads and 60,000 pieces of GPU time take less than a second.
     assert time.process_time() - begin < 1
     assert rectangles(whole) <= MOST and whole["cell"] > 0
@@ -112,11 +113,11 @@ def test_windows_of_a_long_recording_have_few_rectangles(tmp_path: Path) -> None
     [gpu] = whole["states"]
     # A kernel runs for 5 of every 10 us.
     assert set(gpu["compute"][1:-1]) <= {49, 50, 51}
-    part = many.window(1_000_000, 1_100_000)
+    part = window(many, 1_000_000, 1_100_000)
     assert part["cell"] == 0 and [d for d in drawn(part) if d[0] == "stream 7"] == [
         ("stream 7", 0, "gemm", start, 5_000) for start in range(1_004_000, 1_100_000, 10_000)
     ]
-    one = many.window(1_004_000, 1_004_001)
+    one = window(many, 1_004_000, 1_004_001)
     assert {name for _, _, name, *_ in drawn(one)} == {"gemm", "op2", "ProfilerStep*"}
     assert rectangles(Timelines([("", many)]).in_file()) <= MOST
 
@@ -212,10 +213,10 @@ def test_find_by_kernel_family() -> None:
 
 def test_empty_windows_and_recordings(tmp_path: Path) -> None:
     some = timeline(write_trace(tmp_path / "a.json", linear(3)))
-    for window in ((5, 5), (9, 3), (0, 1 << 63)):
+    for times in ((5, 5), (9, 3), (0, 1 << 63)):
         with pytest.raises(InputError, match="is not a window"):
-            some.window(*window)
-    assert drawn(some.window(10**9, 10**9 + 1)) == []
+            window(some, *times)
+    assert drawn(window(some, 10**9, 10**9 + 1)) == []
     assert not timeline(SAMPLES / "matmuls")  # Nsight Compute times no work
 
 

@@ -9,12 +9,12 @@ from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows
 from analyze.render import visible
-from analyze.report.build import Report, draw, page_timeline, page_toml
-from analyze.report.first_screen import ComparedFigure, compared, quality
+from analyze.report import first_screen
 from analyze.report.html_table import table
-from analyze.report.page import Page, Part, Section
-from analyze.report.timeline import PageTimeline, Timeline
-from analyze.report.timelines import Timelines
+from analyze.report.page import ComparedFigure, Page, Part, Section
+from analyze.report.page_timeline import timeline_of_both
+from analyze.report.parts import page_toml
+from analyze.report.report import Report
 from analyze.shell import command
 
 
@@ -33,12 +33,13 @@ def page_of_changes(before: Report, after: Report, title: str | None) -> Page:
         notes += [n for n in said if n not in notes]
         sections[0].parts += [part] if part else []
     before.progress(len(declarations), len(declarations), "")
-    both, facts = facts_of_both(before, after)
-    checks = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in (("A", before), ("B", after)) for t in r.checks()]
+    sides = (("A", before), ("B", after))
+    checks = [{**t, "fact": f"{side}: {t['fact']}"} for side, r in sides for t in first_screen.checks(r)]
     words = ["analyze", "report", *before.paths, "--compare", *after.paths, "-o", "report.html"]
     return Page(
-        title or both, facts, quality(checks), [], "", sections, lacking, notes, visible(command(words)),
-        before.several, changes=figures, timeline=timeline_of_both(before, after),
+        title or title_of_both(before, after), facts_of_both(before, after), first_screen.quality(checks), [], "",
+        sections, lacking, notes, visible(command(words)), before.several, changes=figures,
+        timeline=timeline_of_both(before, after),
     )  # fmt: skip
 
 
@@ -65,7 +66,7 @@ def change(before: Report, after: Report, declaration: Mapping[str, Any]) -> tup
         words += [f"--where-{side}", report.selection.condition] if report.selection.condition else []
     part = Part(declaration["title"], "", f"compare {level}", visible(command(words)), "")
     shown = rows if declaration["figure"].startswith("icicle") else Rows(rows.columns, changed)
-    draw(part, declared.parse(declaration["figure"], "page.toml"), shown, before.run_query)
+    part.figure = declared.draw(declared.parse(declaration["figure"], "page.toml"), shown, before.run_query)
     part.table = table(Rows(rows.columns, changed or rows.rows), (), 200)
     part.open = part.figure is None
     return part, list(result.notes)
@@ -77,32 +78,18 @@ def figures_of_both(before: Report, after: Report) -> tuple[list[ComparedFigure]
 
     # A page shows also what is not comparable: the notes say what differs.
     result = compare(before.compared_with(after), level="measure", naive=True)
-    return compared(Rows.of(result.answer).dicts()), list(result.notes)
+    return first_screen.compared(Rows.of(result.answer).dicts()), list(result.notes)
 
 
-def timelines_of_both(before: Report, after: Report) -> Timelines:
-    """Return the timelines of both recordings: of the first run of each side that has one."""
-    sides = (("A", before), ("B", after))
-    return Timelines([(label, Timeline(of.engine, run["run_id"])) for label, of in sides for run in of.timed[:1]])
+def title_of_both(before: Report, after: Report) -> str:
+    """Return the default title."""
+    return f"{first_screen.title(before)} (A) and {first_screen.title(after)} (B)"
 
 
-def timeline_of_both(before: Report, after: Report, source: str = "") -> PageTimeline | None:
-    """Return the timeline of the page, A above B; None if only one of them has events with times."""
-    both = timelines_of_both(before, after)
-    if len(both.runs) < 2:
-        return None
-    reports = {"A": before, "B": after}
-    of = [f"{label}, {len(report.timed)} runs, is the first" for label, report in reports.items() if report.several]
-    about = "A above B; the first steps that are shown start together." + (f" Of {'; of '.join(of)}." if of else "")
-    sides = [(label, reports[label], run_id) for label, run_id in both.runs]
-    return page_timeline(sides, about, source, None if source else both.in_file())
-
-
-def facts_of_both(before: Report, after: Report) -> tuple[str, list[tuple[str, str]]]:
-    """Return a title and the facts about both recordings."""
-    a, b = dict(before.facts()), dict(after.facts())
-    facts = [
+def facts_of_both(before: Report, after: Report) -> list[tuple[str, str]]:
+    """Return the facts about both recordings."""
+    a, b = dict(first_screen.facts(before)), dict(first_screen.facts(after))
+    return [
         (k, a[k]) if a.get(k) == b.get(k) else (k, f"A: {a.get(k, 'unknown')}; B: {b.get(k, 'unknown')}")
         for k in {**a, **b}
     ]
-    return f"{before.title()} (A) and {after.title()} (B)", facts

@@ -19,10 +19,12 @@ from analyze.query.query_files import find
 from analyze.query.result import Result
 from analyze.query.selection import Selection
 from analyze.query.text_checks import check_text
-from analyze.report.build import Report
 from analyze.report.changes import page_of_changes
 from analyze.report.html_table import table
-from analyze.report.page import Part, command_line, render, single
+from analyze.report.page import Page, Part, Section, command_line
+from analyze.report.recordings import page_of_recordings
+from analyze.report.report import Report
+from analyze.report.templates import render
 from analyze.store.store import Store
 
 
@@ -48,7 +50,7 @@ def write_report(
     check_page(output)
     check_text(title or "", "--title")
     report = Report(stores, paths, selection, progress)
-    page = report.page(title) if after is None else page_of_changes(report, Report(*after), title)
+    page = page_of_recordings(report, title) if after is None else page_of_changes(report, Report(*after), title)
     text = render(page)
     write_atomically(output, lambda part: part.write_text(text, encoding="utf-8"))
 
@@ -76,7 +78,8 @@ class Drawing:
         output = Path(file)
         form = drawing.output_format(output)
         if form == "html":
-            text = single(self.figure, self._part, self._part.title)
+            sections = [Section("figure", "", [self._part])]
+            text = render(Page(self._part.title, [], ("", []), [], "", sections, [], [], self._part.command, False))
             write_atomically(output, lambda part: part.write_text(text, encoding="utf-8"))
         elif form == "svg":
             write_atomically(output, lambda part: part.write_text(self.svg(), encoding="utf-8"))
@@ -117,5 +120,6 @@ def draw(
         raise InputError(f"plot {query.name}: no data for a figure{needs}")
     command = command_line("query", query.name, paths, params, engine.selection)
     heading = title or query.question
-    part = Part(heading, query.description, query.name, command, query.filled(params), table=table(rows))
+    sql = query.filled(params)
+    part = Part(heading, query.description, query.name, command, sql, drawn, table(rows), open=True)
     return Drawing(drawn, answer.note, part)

@@ -1,28 +1,19 @@
-"""The content of a page, and how it becomes self-contained HTML."""
+"""The content of a page."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from analyze.plots import drawing
 from analyze.plots.figure import Figure, Rows
-from analyze.plots.theme import DARK, LIGHT
 from analyze.query.query_declaration import Query
 from analyze.query.selection import Selection
 from analyze.render import visible
-from analyze.report.first_screen import ComparedFigure, Tile
 from analyze.report.html_table import HtmlTable, Link
-from analyze.report.timeline import Moment, PageTimeline
+from analyze.report.timeline import Moment
 from analyze.shell import command
-
-_HERE = Path(__file__).parent
 
 
 class Links(Protocol):
@@ -129,6 +120,68 @@ class PageFinding:
     """Where it is in the timeline of the page."""
 
 
+class Share(NamedTuple):
+    """A part of the bar of a figure, in % of it."""
+
+    name: str
+    text: str
+    start: str
+    width: str
+    colour: str
+
+
+class Tile(NamedTuple):
+    """A figure on the strip."""
+
+    name: str
+    number: str
+    unit: str
+    detail: str
+    link: str
+    shares: list[Share]
+
+
+class ComparedFigure(NamedTuple):
+    """A figure of two recordings: a row of `compare` at level measure."""
+
+    name: str
+    a: str
+    b: str
+    change: str
+    interval: str
+    verdict: str
+    mark: str
+    """worse, better, or empty for neither."""
+
+
+@dataclass(frozen=True)
+class PageTimeline:
+    """The timeline of a page."""
+
+    given: Mapping[str, Any]
+    """What its script reads: the events, or `source`, which sends them."""
+    tables: Sequence[tuple[str, str]]
+    """The same as tables: commands, each with its link on a server."""
+    about: str = ""
+    """Which runs it shows, if not one."""
+
+    @property
+    def alt(self) -> str:
+        """Return what it shows, in a sentence."""
+        runs = "two runs" if self.about else "the run"
+        return f"timeline of the ranks, GPUs, streams and CPU threads of {runs} on one clock"
+
+    @property
+    def part(self) -> str:
+        """Return which part of the run it shows, if not all."""
+        events = self.given.get("events")
+        if events is None or (events["from"], events["to"]) == tuple(events["span"]):
+            return ""
+        start, end, whole = (f"{ns / 1e6:,.3f}" for ns in (events["from"], events["to"], events["span"][1]))
+        merged = ", short events merged" if events["cell"] else ""
+        return f"{start} to {end} ms of {whole} ms{merged}. analyze serve shows the whole run."
+
+
 @dataclass
 class Page:
     """Content of the template."""
@@ -192,74 +245,3 @@ def command_line(
     words += ["--block", selection.block] if selection.block else []
     words += [f"--sort={sort}"] if sort else []
     return visible(command(words))
-
-
-def single(figure: Figure, part: Part, title: str) -> str:
-    """Return the page of a single figure, as `analyze plot` writes it."""
-    part.figure, part.open = figure, True
-    sections = [Section("figure", "", [part])]
-    page = Page(title, [], ("", []), [], "", sections, [], [], part.command, False)
-    return render(page)
-
-
-@cache
-def environment(*folders: Path) -> Any:
-    """Return the templates of folders and of this one, with escaping."""
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([*folders, _HERE]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )  # fmt: skip
-    # JSON without `<`, to be embedded in a page.
-    made.filters["embedded"] = lambda value: jinja2.utils.markupsafe.Markup(_json(value))
-    return made
-
-
-def style() -> str:
-    """Return the style sheet of pages."""
-    return _themes() + _texts("report.css", "timeline.css")
-
-
-def script() -> str:
-    """Return the script of pages."""
-    return _texts("timeline_events.js", "timeline_canvas.js", "timeline_details.js", "timeline.js", "report.js")
-
-
-def _texts(*names: str) -> str:
-    return "".join((_HERE / name).read_text(encoding="utf-8") for name in names)
-
-
-def render(page: Page) -> str:
-    """Return the page as self-contained HTML."""
-    sheet, runtime, own = style(), drawing.runtime(), script()
-    # Escape the end of a script and the start of a comment.
-    runtime, own = (text.replace("</script", "<\\/script").replace("<!--", "\\x3c!--") for text in (runtime, own))
-    policy = (
-        "default-src 'none'; base-uri 'none'; form-action 'none'; "
-        f"script-src {_hash(runtime)} {_hash(own)}; style-src {_hash(sheet)}"
-    )
-    return str(
-        environment()
-        .get_template("template.html.j2")
-        .render(page=page, policy=policy, style=sheet, runtime=runtime, script=own)
-    )
-
-
-def _themes() -> str:
-    """Return the theme colours as CSS properties: those of the system unless chosen; print is light."""
-
-    def block(selector: str, theme: Mapping[str, str]) -> str:
-        return f"{selector}{{{''.join(f'--{k}:{v};' for k, v in theme.items())}}}"
-
-    dark = f"@media screen and (prefers-color-scheme:dark){{{block(':root:not([data-theme=light])', DARK)}}}"
-    chosen = f"@media screen{{{block(':root[data-theme=dark]', DARK)}}}"
-    return "\n".join([block(":root", LIGHT), dark, chosen, ""])
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), default=str).replace("<", "\\u003c")
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -24,11 +24,13 @@ from analyze.query.selection import Selection
 from analyze.query.sql_checks import check_select, sentence
 from analyze.render.units import finite
 from analyze.report import study_files
-from analyze.report.build import Report, draw, filter_rows
-from analyze.report.first_screen import quality, tiles
+from analyze.report.first_screen import checks, facts, quality, tiles
 from analyze.report.html_table import table
 from analyze.report.output_files import check_page
-from analyze.report.page import Claim, Page, Part, Section, command_line, render
+from analyze.report.page import Claim, Page, Part, Section, command_line
+from analyze.report.parts import filter_rows
+from analyze.report.report import Report
+from analyze.report.templates import render
 from analyze.store.store import Store
 from analyze.summary import Measure
 
@@ -81,7 +83,7 @@ class StudyReport(Report):
         measures = [self._measure(f"measure[{i}]", measure) for i, measure in enumerate(self.study.measure)]
         strip = tiles([*filter(None, measures), *_counts(claims)], lambda part: f"#{part}")
         return Page(
-            self.study.title, self.facts(), quality(self.checks()), [], "", [s for s in sections.values() if s.parts],
+            self.study.title, facts(self), quality(checks(self)), [], "", [s for s in sections.values() if s.parts],
             lacking, [], self.page_command(("study", self.name)), self.several, strip, about=self.study.about,
             study=list(self.study.study.items()), claims=claims, claimed=claimed(claims),
         )  # fmt: skip
@@ -141,7 +143,7 @@ class StudyReport(Report):
         if figure is not None:
             figure = figure._replace(per=())  # as the study has them
             try:
-                draw(part, figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
+                part.figure = declared.draw(figure, rows, lambda name, **more: Rows.of(engine.query(find(name), more)))
             except (InputError, MachineError) as e:
                 part.note = str(e)
         if declaration.table:
@@ -167,7 +169,8 @@ class StudyReport(Report):
             create_table(self.tables, f"{declaration.id}_printed", rows.columns, rows.rows)
         if rows.rows:
             if printed.figure:
-                draw(shown, declared.parse(printed.figure, "printed.figure"), rows, self.run_query)
+                figure = declared.parse(printed.figure, "printed.figure")
+                shown.figure = declared.draw(figure, rows, self.run_query)
             shown.table = table(rows, (), len(rows.rows))
             shown.open = shown.figure is None
         return shown

@@ -1,4 +1,4 @@
-// The events of a window of a timeline, as `analyze.report.timeline` returns them, and how times are written.
+// The events of a window of a timeline, as `analyze.report.timeline_window` returns them, and how times are written.
 const KINDS = { op: 'operator', call: 'CUDA call', python: 'Python function', overhead: 'profiler', async: 'asynchronous range',
   range: 'range', module: 'module' };
 
@@ -24,7 +24,7 @@ function above(values, x) {
   return low;
 }
 
-/** Events of a window, as `analyze.report.timeline` returns them. */
+/** Events of a window, as `analyze.report.timeline_window` returns them. */
 class TimelineEvents {
   constructor(data) {
     Object.assign(this, data);

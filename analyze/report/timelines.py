@@ -10,7 +10,8 @@ from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
-from analyze.report.timeline import MOST, Moment, Timeline
+from analyze.report.timeline import Moment, Timeline
+from analyze.report.timeline_window import MOST, window
 
 
 class Timelines:
@@ -67,7 +68,7 @@ class Timelines:
         found: dict[str, Any] = {"span": span, "from": start, "to": end, "cell": 0, "lanes": [{}] * len(self._lanes)}
         parts: dict[str, list[Any]] = {name: [] for name in ("rows", "names", "states", "samples", "steps", "gaps")}
         for run, ((label, timeline), shift) in enumerate(zip(self._runs, shifts, strict=True)):
-            data = timeline.window(start - shift, end - shift, width, MOST // len(self._runs))
+            data = window(timeline, start - shift, end - shift, width, MOST // len(self._runs))
             numbers = [self._numbers[run, n] for n in range(len(data["lanes"]))]
             self._place(data, numbers, len(parts["names"]), shift)
             found["cell"] = max(found["cell"], data["cell"])

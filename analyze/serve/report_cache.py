@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from analyze.report.build import Report
+from analyze.report.report import Report
 
 Key = TypeVar("Key", bound=Hashable)
 

@@ -28,18 +28,14 @@ from analyze.query.query_files import catalog, find
 from analyze.query.selection import DEFAULT, PROFILERS, Selection
 from analyze.render import visible
 from analyze.render.units import finite
-from analyze.report.build import Report, draw, heading
-from analyze.report.changes import (
-    change,
-    declared_changes,
-    facts_of_both,
-    figures_of_both,
-    timeline_of_both,
-    timelines_of_both,
-)
-from analyze.report.first_screen import quality
+from analyze.report import first_screen, parts
+from analyze.report.changes import change, declared_changes, facts_of_both, figures_of_both, title_of_both
+from analyze.report.findings import advice
 from analyze.report.html_table import table
-from analyze.report.page import Part, command_line, environment, script, style
+from analyze.report.page import Part, command_line
+from analyze.report.page_timeline import timeline_of_both, timeline_of_run, timelines_of_both
+from analyze.report.report import Report
+from analyze.report.templates import environment, script, style
 from analyze.report.timelines import Timelines
 from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
 from analyze.serve.query_request import FORMS, MOST_SHOWN_ROWS, QueryRequest, saved
@@ -154,15 +150,15 @@ class Site:
         selection = PageSelection.of(given)
         with self._reports.lend(selection) as report:
             notes = [report.engine.note] if report.engine.note else []
-            view = PageView(report.title(), "report", facts=report.facts(), notes=notes)
+            view = PageView(first_screen.title(report), "report", facts=first_screen.facts(report), notes=notes)
 
             def place(part: str, title: str) -> Placeholder:
                 return Placeholder.at("/run", selection.pairs(), part, title)
 
             chapters = []
             # First those with something to show.
-            for s in sorted(report.sections(), key=lambda s: not report.answerable(s)):
-                places = [place(f"{s['id']}.{number}", heading(p)) for number, p in enumerate(s["part"])]
+            for s in sorted(parts.sections(report), key=lambda s: not parts.answerable(report, s)):
+                places = [place(f"{s['id']}.{number}", parts.heading(p)) for number, p in enumerate(s["part"])]
                 chapters.append(Chapter(s["id"], s["title"], places))
             view.sections = [
                 *(chapters.pop(0) for _ in range(report.several)),  # the list of the runs
@@ -186,21 +182,23 @@ class Site:
         name = given["part"]
         with self._reports.lend(PageSelection.of(given)) as report:
             if name == "figures":
-                return self._fill("figures", tiles=report.tiles(), changes=[], notes=[])
+                return self._fill("figures", tiles=first_screen.main_figures(report), changes=[], notes=[])
             if name == "checks":
-                return self._fill("checks", quality=quality(report.checks()))
+                return self._fill("checks", quality=first_screen.quality(first_screen.checks(report)))
             if name == "advice":
-                findings, advised = report.advice()
+                findings, advised = advice(report)
                 return self._fill("advice", findings=findings, advised=advised, several=report.several)
             if name == "timeline":
                 source = address("/timeline", PageSelection.of(given).pairs())
-                return self._fill("timeline", t=report.page_timeline(source=source))
-            declarations = {f"{s['id']}.{n}": p for s in report.sections() for n, p in enumerate(s["part"])}
+                return self._fill("timeline", t=timeline_of_run(report, source=source))
+            declarations = {f"{s['id']}.{n}": p for s in parts.sections(report) for n, p in enumerate(s["part"])}
             if name not in declarations:
                 raise InputError(f"the page has no part {cut(name, 60)!r}")
-            part = report.part(declarations[name])
+            part = parts.part(report, declarations[name])
             if part is None:
-                return self._fill("lacking", title=heading(declarations[name]), lacks=declarations[name].get("lacks"))
+                return self._fill(
+                    "lacking", title=parts.heading(declarations[name]), lacks=declarations[name].get("lacks")
+                )
             return self._article(part, name.replace(".", "-"))
 
     def timeline(self, given: Mapping[str, str]) -> str:
@@ -276,8 +274,8 @@ class Site:
                 try:
                     declaration = declared.of_query(query, params, None, by)
                     counts = None if by else Counts.of(engine)
-                    draw(
-                        part, declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)), counts
+                    part.figure = declared.draw(
+                        declaration, rows, lambda other, **more: Rows.of(engine.query(find(other), more)), counts
                     )
                 except (InputError, MachineError) as e:
                     notes.append(str(e))
@@ -355,7 +353,7 @@ class Site:
         view = PageView("Compare runs", "compare")
         if a and b:
             with self._reports.lend(_side(a)) as one, self._reports.lend(_side(b)) as other:
-                view.title, view.facts = facts_of_both(one, other)
+                view.title, view.facts = title_of_both(one, other), facts_of_both(one, other)
                 timed = len(timelines_of_both(one, other).runs) == 2
             pairs = [("a", "\n".join(a)), ("b", "\n".join(b))]
             places = [
