@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from analyze.plots.figure import Rows
+from analyze.errors import InputError
+from analyze.plots.figure import Rows, cut
 from analyze.query.literals import of_run, text_literal
 from analyze.query.query_declaration import Drill, Query
 from analyze.query.query_files import find
@@ -54,6 +55,28 @@ def address(path: str, pairs: Iterable[tuple[str, str]]) -> str:
     text = urlencode([(k, v) for k, v in pairs if v], errors="replace")
     whole = f"{quote(path)}?{text}" if text else quote(path)
     return whole if len(whole) <= LONGEST else ""
+
+
+def names_in(given: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Return the names of the runs of A and of B in an address, where each is a line."""
+    a, b = ([name for name in given.get(side, "").splitlines() if name] for side in ("a", "b"))
+    return a, b
+
+
+def side_of(names: Sequence[str]) -> PageSelection:
+    """Select the runs of one side: by the name of the run, or of one of its passes."""
+    listed = ", ".join(map(text_literal, names)) or "NULL"
+    return PageSelection(where=f"run_id IN ({listed}) OR workload_id IN ({listed})")
+
+
+def whole_number(given: Mapping[str, str], name: str) -> int | None:
+    """Return a whole number of an address; None without it. Raises InputError."""
+    text = given.get(name)
+    if text is None:
+        return None
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        raise InputError(f"{name}: expected a whole number, not {cut(text, 60)!r}")
+    return int(text)
 
 
 class Addresses:

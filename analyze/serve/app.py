@@ -125,7 +125,7 @@ class App:
     async def static(self, request: Request) -> Response:
         """Return a style sheet or script."""
         try:
-            kind, text = await run_in_threadpool(self._site.asset, request.path_params["name"])
+            kind, text = await run_in_threadpool(self._site.templates.asset, request.path_params["name"])
         except KeyError:
             raise HTTPException(404) from None
         return Response(text, media_type=kind, headers={"Cache-Control": "private, max-age=31536000, immutable"})

@@ -1,28 +1,25 @@
-"""The pages. A page appears at once, with placeholders that are filled when they are scrolled into view.
+"""What the pages show. A page appears at once, with placeholders that are filled when they are scrolled into view.
 
 Methods that run queries are called in a process of `analyze.serve.query_pool`. All return HTML or raise InputError.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any
 
 from analyze.errors import InputError, MachineError
-from analyze.plots import declared, drawing
+from analyze.plots import declared
 from analyze.plots.figure import Rows, cut, label
 from analyze.plots.per import Counts
 from analyze.query.data_needs import why_empty
 from analyze.query.engine import Engine
-from analyze.query.literals import text_literal
 from analyze.query.query_declaration import Query
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import DEFAULT, PROFILERS, Selection
@@ -35,63 +32,21 @@ from analyze.report.html_table import table
 from analyze.report.page import Part, command_line
 from analyze.report.page_timeline import timeline_of_both, timeline_of_run, timelines_of_both
 from analyze.report.report import Report
-from analyze.report.templates import environment, script, style
 from analyze.report.timelines import Timelines
-from analyze.serve.addresses import ONLY, Addresses, PageSelection, address
+from analyze.serve.addresses import ONLY, Addresses, PageSelection, address, names_in, side_of, whole_number
 from analyze.serve.query_request import FORMS, MOST_SHOWN_ROWS, QueryRequest, saved
 from analyze.serve.report_cache import ReportCache
+from analyze.serve.templates import Chapter, PageView, Placeholder, Templates
 from analyze.shell import in_shell
 from analyze.store.object_storage import store_to_json
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
 from analyze.verdict.sides import recorded_sides
 
-HERE = Path(__file__).parent
 MOST_SQL_ROWS = 1_000
 """Rows shown of a SELECT."""
 MOST_DRAWN_ROWS = 100_000
 """Limit of rows for a figure."""
-MOST_FRAGMENT = 16_000_000
-"""Limit of an answer, in characters."""
-
-
-class Placeholder(NamedTuple):
-    """A placeholder: a part of a page that is loaded when it is scrolled into view."""
-
-    source: str
-    title: str
-
-    @classmethod
-    def at(cls, path: str, pairs: Iterable[tuple[str, str]], part: str, title: str) -> Placeholder:
-        """Return a part of a page. Raises InputError if its address is too long."""
-        source = address(path, [*pairs, ("part", part)])
-        if not source:
-            raise InputError("the address is too long: shorten the parameters, or use the command line")
-        return cls(source, title)
-
-
-@dataclass
-class Chapter:
-    """A section of a page."""
-
-    id: str
-    title: str
-    places: list[Placeholder]
-
-
-@dataclass
-class PageView:
-    """A page."""
-
-    title: str
-    here: str = ""
-    """Its name in the navigation bar."""
-    crumbs: list[tuple[str, str]] = field(default_factory=list)
-    """Breadcrumbs: names and addresses."""
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    sections: list[Chapter] = field(default_factory=list)
-    command: str = ""
 
 
 class Site:
@@ -109,8 +64,7 @@ class Site:
         self._stores, self._paths, self._folders = list(stores), list(paths), list(folders)
         self._selection = selection
         self._reports = ReportCache(self._report, 2)
-        self._environment = environment(HERE)
-        self._environment.globals |= {"asset": self._address_of_asset, "cut": cut, "label": label}
+        self.templates = Templates()
         self._own_folder = None if folder else TemporaryDirectory(prefix="tracequarry-")
         self.folder = folder or Path(self._own_folder.name if self._own_folder else "")
         self.queries = catalog(folders)
@@ -182,40 +136,40 @@ class Site:
         name = given["part"]
         with self._reports.lend(PageSelection.of(given)) as report:
             if name == "figures":
-                return self._fill("figures", tiles=first_screen.main_figures(report), changes=[], notes=[])
+                return self.templates.part("figures", tiles=first_screen.main_figures(report), changes=[], notes=[])
             if name == "checks":
-                return self._fill("checks", quality=first_screen.quality(first_screen.checks(report)))
+                return self.templates.part("checks", quality=first_screen.quality(first_screen.checks(report)))
             if name == "advice":
                 findings, advised = advice(report)
-                return self._fill("advice", findings=findings, advised=advised, several=report.several)
+                return self.templates.part("advice", findings=findings, advised=advised, several=report.several)
             if name == "timeline":
                 source = address("/timeline", PageSelection.of(given).pairs())
-                return self._fill("timeline", t=timeline_of_run(report, source=source))
+                return self.templates.part("timeline", t=timeline_of_run(report, source=source))
             declarations = {f"{s['id']}.{n}": p for s in parts.sections(report) for n, p in enumerate(s["part"])}
             if name not in declarations:
                 raise InputError(f"the page has no part {cut(name, 60)!r}")
             part = parts.part(report, declarations[name])
             if part is None:
-                return self._fill(
+                return self.templates.part(
                     "lacking", title=parts.heading(declarations[name]), lacks=declarations[name].get("lacks")
                 )
-            return self._article(part, name.replace(".", "-"))
+            return self.templates.article(part, name.replace(".", "-"))
 
     def timeline(self, given: Mapping[str, str]) -> str:
         """Events of the timeline of a run as JSON: of a window, or an event that a text finds."""
         with ExitStack() as lent:
             if given.get("a") and given.get("b"):
-                sides = (lent.enter_context(self._reports.lend(_side(names))) for names in _names_in(given))
+                sides = (lent.enter_context(self._reports.lend(side_of(names))) for names in names_in(given))
                 timelines: Timelines | None = timelines_of_both(*sides)
             else:
                 timelines = lent.enter_context(self._reports.lend(PageSelection.of(given))).timelines
             if not timelines:
                 raise InputError("only one run with timed events has a timeline")
             if text := given.get("find"):
-                answer = timelines.find(text, _whole(given, "place") or 1)
+                answer = timelines.find(text, whole_number(given, "place") or 1)
             else:
-                window = _whole(given, "from_ns"), _whole(given, "to_ns")
-                answer = timelines.window(*window, _whole(given, "width") or 1_000)
+                window = whole_number(given, "from_ns"), whole_number(given, "to_ns")
+                answer = timelines.window(*window, whole_number(given, "width") or 1_000)
             return json.dumps(answer, separators=(",", ":"))
 
     # --- a query --------------------------------------------------------------------------------------------------
@@ -282,7 +236,7 @@ class Site:
         if rows.rows:
             part.table = table(rows, (), asked.rows, links.cells(query, rows, params, by))
         box = address("/sql", [*selection.pairs(), ("statement", sql)])
-        return self._article(part, "answer-1", notes, box, headed=False)
+        return self.templates.article(part, "answer-1", notes, box, headed=False)
 
     def save(self, name: str, form: str, given: Mapping[str, str]) -> Path:
         """Write the answer to a query to a file, which the caller removes."""
@@ -320,7 +274,7 @@ class Site:
         rows = Rows(answer.columns, [tuple(map(finite, row)) for row in taken[:MOST_SQL_ROWS]])
         part = Part("the answer", "", "", command_line("sql", statement, self._paths, {}, selection), "", open=True)
         part.table = table(rows, (), MOST_SQL_ROWS) if taken else None
-        return self._article(part, "sql-1", notes, headed=False)
+        return self.templates.article(part, "sql-1", notes, headed=False)
 
     def save_sql(self, form: str, given: Mapping[str, str]) -> Path:
         """Write the answer to a SELECT to a file, which the caller removes."""
@@ -349,10 +303,10 @@ class Site:
 
     def compared(self, given: Mapping[str, str]) -> str:
         """Return the comparison of the runs `a` with the runs `b`, a name each line; without them, the form."""
-        a, b = _names_in(given)
+        a, b = names_in(given)
         view = PageView("Compare runs", "compare")
         if a and b:
-            with self._reports.lend(_side(a)) as one, self._reports.lend(_side(b)) as other:
+            with self._reports.lend(side_of(a)) as one, self._reports.lend(side_of(b)) as other:
                 view.title, view.facts = title_of_both(one, other), facts_of_both(one, other)
                 timed = len(timelines_of_both(one, other).runs) == 2
             pairs = [("a", "\n".join(a)), ("b", "\n".join(b))]
@@ -377,14 +331,14 @@ class Site:
 
     def compared_part(self, given: Mapping[str, str]) -> str:
         """A part of that page."""
-        a, b = map(_side, _names_in(given))
+        a, b = map(side_of, names_in(given))
         with self._reports.lend(a) as one, self._reports.lend(b) as other:
             if given["part"] == "figures":
                 changes, notes = figures_of_both(one, other)
-                return self._fill("figures", tiles=[], changes=changes, notes=notes)
+                return self.templates.part("figures", tiles=[], changes=changes, notes=notes)
             if given["part"] == "timeline":
                 source = address("/timeline", [(side, given[side]) for side in ("a", "b")])
-                return self._fill("timeline", t=timeline_of_both(one, other, source))
+                return self.templates.part("timeline", t=timeline_of_both(one, other, source))
             declarations = dict(enumerate(declared_changes()))
             number = int(given["part"]) if given["part"].isdecimal() else -1
             if number not in declarations:
@@ -394,35 +348,16 @@ class Site:
             except (InputError, MachineError) as e:
                 part, notes = None, [str(e)]
             if part is None:
-                return self._fill("lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes))
-            return self._article(part, f"changes-{number}", notes)
-
-    # --- what pages need ------------------------------------------------------------------------------------------
-
-    def asset(self, name: str) -> tuple[str, str]:
-        """Return type and text of a style sheet, script or image. Raises KeyError."""
-        # The library takes seconds to build the first time; the first page does not wait for it.
-        return ("text/javascript", drawing.runtime()) if name == "vega.js" else self._assets[name]
-
-    @cached_property
-    def _assets(self) -> dict[str, tuple[str, str]]:
-        own, sheet, icon = ((HERE / name).read_text(encoding="utf-8") for name in ("serve.js", "serve.css", "icon.svg"))
-        return {
-            "page.css": ("text/css", style() + sheet),
-            "page.js": ("text/javascript", f"{script()}\n{own}"),
-            "icon.svg": ("image/svg+xml", icon),
-        }
-
-    def _address_of_asset(self, name: str) -> str:
-        """Return its address, which changes with the content, because browsers cache it."""
-        of = drawing.version() if name == "vega.js" else self._assets[name][1]
-        return f"/static/{name}?v={hashlib.sha256(of.encode()).hexdigest()[:12]}"
+                return self.templates.part(
+                    "lacking", title=declarations[number]["title"], lacks=None, said="; ".join(notes)
+                )
+            return self.templates.article(part, f"changes-{number}", notes)
 
     # --- HTML -----------------------------------------------------------------------------------------------------
 
     def error(self, sentence: str, whole: bool) -> str:
         """Return an error sentence, as a fragment or as a page."""
-        text = self._fill("error", sentence=visible(sentence))
+        text = self.templates.part("error", sentence=visible(sentence))
         return self.alone(text, "Error") if whole else text
 
     def alone(self, fragment: str, title: str) -> str:
@@ -430,51 +365,4 @@ class Site:
         return self._page(PageView(title), {}, "alone", fragment=fragment)
 
     def _page(self, view: PageView, given: Mapping[str, str], kind: str = "report", **more: Any) -> str:
-        several = len(self.runs) > 1
-        template = self._environment.get_template(f"{kind}.html.j2")
-        return str(template.render(view=view, given=given, several=several, **more))
-
-    def _article(
-        self,
-        part: Part,
-        number: str,
-        notes: Sequence[str] = (),
-        box: str = "",
-        headed: bool = True,
-    ) -> str:
-        def filled(*more: str) -> str:
-            all_notes = [*notes, *more]
-            return self._fill("article", part=part, id=number, notes=all_notes, box=box, headed=headed)
-
-        text = filled()
-        if len(text) > MOST_FRAGMENT and part.figure is not None:
-            part.figure = None
-            text = filled("The figure is too large for a page.")
-        if len(text) > MOST_FRAGMENT:
-            raise InputError("the answer is too large for a page: request fewer rows, or save it as a file")
-        return text
-
-    def _fill(self, kind: str, **more: Any) -> str:
-        return str(self._environment.get_template("parts_served.html.j2").render(kind=kind, **more))
-
-
-def _names_in(given: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return the names of the runs of A and of B in an address, where each is a line."""
-    a, b = ([name for name in given.get(side, "").splitlines() if name] for side in ("a", "b"))
-    return a, b
-
-
-def _side(names: Sequence[str]) -> PageSelection:
-    """Select the runs of one side: by the name of the run, or of one of its passes."""
-    listed = ", ".join(map(text_literal, names)) or "NULL"
-    return PageSelection(where=f"run_id IN ({listed}) OR workload_id IN ({listed})")
-
-
-def _whole(given: Mapping[str, str], name: str) -> int | None:
-    """Return a whole number of an address; None without it. Raises InputError."""
-    text = given.get(name)
-    if text is None:
-        return None
-    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
-        raise InputError(f"{name}: expected a whole number, not {cut(text, 60)!r}")
-    return int(text)
+        return self.templates.page(kind, view, given=given, several=len(self.runs) > 1, **more)
