@@ -13,3 +13,10 @@ def whole(value: object, largest: int = LARGEST_INT64) -> int | None:
 def text(value: object) -> str | None:
     """Return a text of the file; None for another value."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None
+
+
+def nanoseconds(value: object, factor: int) -> int | None:
+    """Return a time of the file, in units of `factor` ns, in ns; None for another value, and for one out of range."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LARGEST_INT64 // factor:
+        return None
+    return round(value * factor) if isinstance(value, float) else value * factor

@@ -2,6 +2,8 @@
 
 log.py          the records of a log: a line with JSON, then the lines of its payload
 reader.py       the rows of the tables
+metrics.py      columns of a compilation
+messages.py     graph breaks and failed guards
 output_code.py  kernels and source lines in the code that Inductor writes
 """
 

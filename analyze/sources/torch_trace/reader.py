@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from analyze.sources.interface import FileReport, Mapper, TableBatch, batch_schema, inline_map
-from analyze.sources.plain_values import text, whole
+from analyze.sources.plain_values import nanoseconds, text, whole
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.torch_trace.log import Record, records
+from analyze.sources.torch_trace.messages import failed_guard, frames, graph_break
+from analyze.sources.torch_trace.metrics import metric_columns, outcome
 from analyze.sources.torch_trace.output_code import SourceLine, graph_of, kernels_of, lines_of_nodes
-from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
+from schemas.option_declaration import LARGEST_INT32
 
 _METRICS = {
     "compilation_metrics": "forward",
@@ -189,7 +191,7 @@ class _Log:
             return
         if event.get("ph") not in ("B", "E"):
             return
-        at_ns = _scaled(event.get("ts"), 1000)
+        at_ns = nanoseconds(event.get("ts"), 1000)
         name, args = text(event.get("name")), event.get("args")
         if at_ns is None or name is None:
             self.damaged += 1
@@ -235,14 +237,13 @@ class _Log:
         if not isinstance(metrics, dict):
             self.damaged += 1
             return
-        found = _metric_columns(metrics)
+        found = {key: value for key, value in metric_columns(metrics).items() if value is not None}
         if phase == "forward":
             row = self._compilation(record)
             if "outcome" in row:
                 # Another program without ids: AOTInductor, export.
                 row = self._compilation(record, fresh=True)
-            row.update({key: value for key, value in found.items() if value is not None})
-            row["outcome"] = _outcome(metrics)
+            row |= {**found, "outcome": outcome(metrics)}
             return
         compile_id = text(metrics.get("compile_id")) or _compile_id(record.data)
         attempt = whole(record.data.get("attempt"), LARGEST_INT32) or 0
@@ -258,37 +259,13 @@ class _Log:
         if phase == "backward":
             row |= self._backward.pop(compile_id, {})
         self._numbers["compilations"] += 1
-        self.rows["compilations"].append(
-            {**row, **{key: value for key, value in found.items() if value is not None}, "outcome": _outcome(metrics)}
-        )
+        self.rows["compilations"].append({**row, **found, "outcome": outcome(metrics)})
 
     def _graph_break(self, record: Record) -> None:
         row = self._compilation(record)
-        head, _, stack_text = record.payload.partition("User code traceback:")
-        stack_text = stack_text or head
-        stack_text = stack_text.split("\nTraceback (most recent call last)")[0]
-        frames = [found.groups() for found in _FRAME.finditer("\n" + stack_text)]
-        reason = head.partition("Graph Break Reason: ")[2] or head.partition("Reason: ")[2] or head
-        listed = _LISTED.findall("\n" + head)
-        where = re.match(r"Graph break(?: in user code at|: from user code at:?) ?(.+):(\d{1,9})$", head.split("\n")[0])
-        file, line, function = frames[-1] if frames else (where[1], where[2], None) if where else (None, None, None)
-        self._add(
-            "graph_breaks",
-            {
-                "compilation": row["compilation"],
-                "compile_id": row["compile_id"],
-                "attempt": row["attempt"],
-                "at_ns": self._now,
-                # The first of two paragraphs says which bytecode.
-                "reason": _EXPLAINED.split(reason, maxsplit=1)[0].strip().rpartition("\n\n")[2] or None,
-                "explanation": next((said.strip() for kind, said in listed if kind == "Explanation"), None),
-                "hint": next((said.strip() for kind, said in listed if kind == "Hint"), None),
-                "file": file,
-                "line": None if line is None else whole(int(line), LARGEST_INT32),
-                "function": function,
-                "stack": json.dumps([[f, int(n), where] for f, n, where in frames]) if frames else None,
-            },
-        )
+        found = graph_break(record.payload)
+        keys = ("compilation", "compile_id", "attempt")
+        self._add("graph_breaks", {**{key: row[key] for key in keys}, "at_ns": self._now, **found})
 
     def _recompile(self, record: Record) -> None:
         """Take the guards that failed: a JSON list, or the text of one."""
@@ -299,15 +276,15 @@ class _Log:
             if said is None or not said.strip():
                 self.damaged += 1
                 continue
-            guarded = _FAILED_GUARD.match(said.strip())
+            failed_id, guard = failed_guard(said)
             self._add(
                 "recompiles",
                 {
                     "compilation": row["compilation"],
                     "compile_id": row["compile_id"],
                     "at_ns": self._now,
-                    "failed_compile_id": guarded[1] if guarded else None,
-                    "guard": (guarded[2] if guarded else said).strip(),
+                    "failed_compile_id": failed_id,
+                    "guard": guard,
                 },
             )
 
@@ -342,17 +319,17 @@ class _Log:
 
     def _stacks(self, record: Record) -> None:
         """Take the lines of kernels by Inductor's own tracking, where Dynamo's graph did not say them."""
-        found = _json(record.payload) if record.payload else {}
-        if not isinstance(found, dict):
+        traces = _json(record.payload) if record.payload else {}
+        if not isinstance(traces, dict):
             self.damaged += 1
             return
         numbers = self._kernels.get(_compile_id(record.data), {})
-        for name, stacks in found.items():
+        for name, stacks in traces.items():
             number = numbers.get(name.partition(":")[0])
             if number is None or not isinstance(stacks, list):
                 continue
-            innermost = [frames[-1] for stack in stacks if (frames := _FRAME.findall("\n" + (text(stack) or "")))]
-            self._lines(number, [SourceLine(file, int(line), where, "") for file, line, where in innermost])
+            innermost = [found[-1] for stack in stacks if (found := frames(text(stack) or ""))]
+            self._lines(number, [SourceLine(*frame, "") for frame in innermost])
 
     def _lines(self, number: int, lines: list[SourceLine]) -> None:
         for line in dict.fromkeys(lines):
@@ -381,57 +358,3 @@ def _json(payload: str) -> object:
         return json.loads(payload)
     except (ValueError, RecursionError):
         return None
-
-
-def _scaled(value: object, factor: int) -> int | None:
-    """Return a time in ns; None for another value, and for one out of range."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LARGEST_INT64 // factor:
-        return None
-    return round(value * factor) if isinstance(value, float) else value * factor
-
-
-def _time(metrics: Mapping[str, Any], microseconds: str, seconds: str) -> int | None:
-    """Return a time in ns, of newer versions of torch in us, of older ones in s."""
-    found = _scaled(metrics.get(microseconds), 1000)
-    return found if found is not None else _scaled(metrics.get(seconds), 1_000_000_000)
-
-
-def _first(*values: int | None) -> int | None:
-    return next((value for value in values if value is not None), None)
-
-
-def _metric_columns(metrics: Mapping[str, Any]) -> Row:
-    restarts = metrics.get("restart_reasons")
-    reasons = [said for reason in restarts if (said := text(reason))] if isinstance(restarts, list) else []
-    return {
-        "start_ns": _time(metrics, "start_time_us", "start_time"),
-        "dur_ns": _first(
-            _time(metrics, "duration_us", "entire_frame_compile_time_s"),
-            # Of a compilation that failed.
-            _time(metrics, "dynamo_cumulative_compile_time_us", ""),
-        ),
-        "backend_ns": _time(metrics, "aot_autograd_cumulative_compile_time_us", "backend_compile_time_s"),
-        "inductor_ns": _time(metrics, "inductor_cumulative_compile_time_us", "inductor_compile_time_s"),
-        "codegen_ns": _time(metrics, "inductor_code_gen_cumulative_compile_time_us", "code_gen_time_s"),
-        "triton_ns": _time(metrics, "triton_compile_time_us", ""),
-        "autotune_ns": _time(metrics, "runtime_triton_autotune_time_us", ""),
-        "restarted_ns": _time(metrics, "dynamo_compile_time_before_restart_us", "dynamo_time_before_restart_s"),
-        "function": text(metrics.get("co_name")),
-        "file": text(metrics.get("co_filename")),
-        "line": whole(metrics.get("co_firstlineno"), LARGEST_INT32),
-        "guards": whole(metrics.get("guard_count"), LARGEST_INT32),
-        "graph_ops": whole(metrics.get("graph_op_count"), LARGEST_INT32),
-        "graph_inputs": whole(metrics.get("graph_input_count"), LARGEST_INT32),
-        "restart_reasons": "\n".join(_EXPLAINED.split(said, maxsplit=1)[0].strip() for said in reasons) or None,
-        "fail_type": text(metrics.get("fail_type")),
-        "fail_reason": text(metrics.get("fail_reason")),
-        "fail_file": text(metrics.get("fail_user_frame_filename")),
-        "fail_line": whole(metrics.get("fail_user_frame_lineno"), LARGEST_INT32),
-        "recompile_reason": text(metrics.get("recompile_reason")),
-    }
-
-
-def _outcome(metrics: Mapping[str, Any]) -> str:
-    if metrics.get("fail_type") is not None:
-        return "failed"
-    return "skipped" if metrics.get("has_guarded_code") is False else "compiled"
