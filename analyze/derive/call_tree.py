@@ -52,7 +52,7 @@ class Events(NamedTuple):
     start: Ints
     dur: Ints
 
-    def take(self, rows: Ints | Mask) -> Events:
+    def take(self, rows: Ints | Mask | slice) -> Events:
         """Return these rows."""
         kind, name, *numbers = self
         return Events(kind[rows], name[rows], *(column[rows] for column in numbers))

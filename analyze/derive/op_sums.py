@@ -47,7 +47,7 @@ def op_sums(tables: Mapping[str, pa.Table]) -> pa.Table:
     (name,), names = text_codes([call_tree.column("name")])
     kind = np.array([*(KINDS.index(k) for k in kinds.to_pylist()), -1], np.int8)[code]
     events = Events(kind, name, *(ints(call_tree, c) for c in _EVENTS[2:]))
-    all_events, events = events, events.take(np.arange(recorded))
+    all_events, events = events, events.take(slice(recorded))
     events = events._replace(op_id=_op_ids(events, tables["call_ops"]))
     events = events._replace(tid=_threads(events))
     launched = _launched(events, ints(tables["gpu_work"], "op_id"), ints(tables["gpu_work"], "dur_ns"))
@@ -69,6 +69,8 @@ def _with_replays(events: Events, all_events: Events, replays: Replays) -> tuple
     `all_events` has captured events after those of the recording.
     """
     recorded = len(events.kind)
+    if not replays:
+        return events, np.full(recorded, NULL), np.ones(recorded, np.int64)
     parts, graphs, calls = [events], [np.full(recorded, NULL)], [np.ones(recorded, np.int64)]
     for graph, count in replays.counts.items():
         end = all_events.start + all_events.dur
@@ -187,11 +189,12 @@ def _sums(
     """
     import pyarrow as pa
 
-    rows = np.arange(len(events.kind)) if python else np.flatnonzero(events.kind != PYTHON)
+    rows = np.flatnonzero(python | (events.kind != PYTHON))
     lane = dense(pairs(pairs(events.tid[rows], graph[rows]), events.kind[rows] == ASYNC))[0]
-    ties = (-events.dur[rows], events.kind[rows] == CALL, last_if_null(events.op_id[rows]))
-    order = in_order(lane, events.start[rows], ties)
+    of_rows = events if len(rows) == len(events.kind) else events.take(rows)
+    order = in_order(lane, of_rows.start, (-of_rows.dur, of_rows.kind == CALL, last_if_null(of_rows.op_id)))
     rows, lane = rows[order], lane[order]
+    del of_rows, order
     kind, name = events.kind[rows], events.name[rows]
     start, dur, gpu = events.start[rows], events.dur[rows], launched[rows]
     parent, last, _ = nest(segments(lane, kind), start, start + dur)
