@@ -153,6 +153,17 @@ def test_what_makes_collectives_differ(tmp_path: Path, operation: str, other: Ro
     assert statuses(path) == (expected if differs else {})
 
 
+@pytest.mark.parametrize("sizes", [[8, 9], [8, 8, 9, 9], [7, 8, 9]])
+def test_ranks_without_a_majority_all_differ(tmp_path: Path, sizes: list[int]) -> None:
+    calls = {rank: [record(1, input_sizes=[[size]])] for rank, size in enumerate(sizes)}
+    path = write(tmp_path, calls, size=len(sizes))
+    assert statuses(path) == {("0 default_pg", 1, rank): "differs" for rank in calls}
+    ranks = ", ".join(map(str, calls))
+    assert [r["hang"] for r in ask(path, "summary")] == [
+        f"nccl:all_reduce (call 1): ranks {ranks} calling different ones"
+    ]
+
+
 def test_sends_that_wait(tmp_path: Path) -> None:
     send = record(0, "scheduled", "nccl:send 0->1", is_p2p=True, p2p_seq_id=5)
     (row,) = ask(write(tmp_path, {0: [send], 1: []}), "hang")

@@ -10,7 +10,8 @@
 -- @column process_group text      Process group, with its description.
 -- @column seq index               Number of the collective in the group.
 -- @column rank index              A rank of the group.
--- @column status text             missing (did not call it), differs (from most ranks), waiting, completed, or no dump.
+-- @column status text             missing (did not call it), differs (from what most ranks called; without such a
+--                                 call, all differ), waiting, completed, or no dump.
 -- @column operation text          What it called; for a missing rank, its last collective.
 -- @column in_sizes text           Shapes of the inputs.
 -- @column dtypes text             Their element types.
@@ -100,11 +101,19 @@ faults AS (
 first_faults AS (
     SELECT run_id, group_name, min(seq) AS seq FROM faults GROUP BY run_id, group_name
 ),
-usual AS (
-    SELECT r.run_id, r.group_name, r.seq, mode(r.signature) AS signature, min(r.created_ns) AS first_ns
+signatures AS (
+    SELECT r.run_id, r.group_name, r.seq, r.signature, count(*) AS ranks, min(r.created_ns) AS first_ns
     FROM records r JOIN first_faults f USING (run_id, group_name, seq)
     WHERE NOT r.is_p2p
-    GROUP BY r.run_id, r.group_name, r.seq
+    GROUP BY r.run_id, r.group_name, r.seq, r.signature
+),
+-- What more ranks called than anything else; NULL if there is no such call.
+usual AS (
+    SELECT
+        run_id, group_name, seq, min(first_ns) AS first_ns,
+        CASE WHEN count(*) = 1 OR max(ranks) > max(ranks, 2)[2] THEN arg_max(signature, ranks) END AS signature
+    FROM signatures
+    GROUP BY run_id, group_name, seq
 ),
 collective_rows AS (
     SELECT
@@ -112,7 +121,7 @@ collective_rows AS (
         CASE
             WHEN d.rank IS NULL THEN 'no dump'
             WHEN r.record IS NULL THEN 'missing'
-            WHEN r.signature <> u.signature THEN 'differs'
+            WHEN r.signature IS DISTINCT FROM u.signature THEN 'differs'
             WHEN r.completed THEN 'completed'
             ELSE 'waiting'
         END AS status,

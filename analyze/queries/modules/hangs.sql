@@ -12,6 +12,7 @@ WITH _collectives AS (
         list(rank ORDER BY rank) FILTER (status IN ('missing', 'differs')) AS apart,
         CASE
             WHEN bool_or(status = 'missing') THEN 'missing'
+            WHEN bool_and(status = 'differs') THEN 'calling different ones'
             WHEN bool_or(status = 'differs') THEN 'calling another'
         END AS how
     FROM query_table(t)
