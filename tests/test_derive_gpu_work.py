@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 import pytest
 from support import recorded_tables, with_derived
 
-from analyze.derive import gpu_work as derive
 from analyze.derive.call_ops import call_ops
+from analyze.derive.numpy_columns import BATCH_ROWS
 from analyze.derive.threads import OpenIntervals, outermost
 
 Row = dict[str, Any]
@@ -187,7 +187,7 @@ def test_correlation_ids_used_as_external_ids_are_detected(op_ids: list[int | No
 
 def test_more_rows_than_a_batch_holds() -> None:
     """Seven kernels again and again, each time with later times and other ids."""
-    times = derive.ROWS // 7 + 2
+    times = BATCH_ROWS // 7 + 2
     kernels = [kernel(f"k{i}", i, i, start=10 * i) for i in range(1, 8)]
     ops = [op(f"op{i}", 10 * i, 10 * i + 9, i) for i in range(1, 8)]
     given = recorded_tables(kernels=kernels, cpu_ops=ops, cuda_calls=[call(i, 10 * i + 1) for i in range(1, 8)])
@@ -198,7 +198,7 @@ def test_more_rows_than_a_batch_holds() -> None:
             rows = rows.set_column(rows.column_names.index(column), rows.schema.field(column), later)
         given[name] = rows
     work = with_derived(given, "gpu_work")["gpu_work"]
-    assert work.num_rows == 7 * times > derive.ROWS
+    assert work.num_rows == 7 * times > BATCH_ROWS
     again = np.tile(np.arange(7), times)
     for column in ("name", "op_name", "outer_name"):
         found = work.column(column).cast(pa.string())

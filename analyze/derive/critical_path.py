@@ -12,10 +12,20 @@ import numpy as np
 import numpy.typing as npt
 
 from analyze.derive.event_names import RANGES, are_async
-from analyze.derive.gpu_work import ROWS
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order
-from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts, values_at
+from analyze.derive.numpy_columns import (
+    BATCH_ROWS,
+    NULL,
+    Ints,
+    Mask,
+    equals,
+    ints,
+    nullable,
+    text_codes,
+    texts,
+    values_at,
+)
 from analyze.derive.path_graph import (
     COMMUNICATION,
     COPY,
@@ -199,11 +209,11 @@ def _roles(names: Codes, dictionary: pa.Array) -> npt.NDArray[np.object_]:
 def _launch_or_wait(calls: pa.Table, waits: Mask, ids: Ints) -> Mask:
     """Return which calls launch GPU work, of these correlation ids, or may wait: few of all."""
     found = [np.empty(0, bool)]
-    for first in range(0, calls.num_rows, ROWS):
-        rows = calls.slice(first, ROWS)
+    for first in range(0, calls.num_rows, BATCH_ROWS):
+        rows = calls.slice(first, BATCH_ROWS)
         correlation = ints(rows, "correlation_id")
         launches = (correlation > 0) & (find(ids, correlation) >= 0)
-        found.append((launches | waits[first : first + ROWS]) & ~equals(rows["api"], "sync"))
+        found.append((launches | waits[first : first + BATCH_ROWS]) & ~equals(rows["api"], "sync"))
     return np.concatenate(found)
 
 
@@ -256,8 +266,8 @@ def _syncs(work: Work, correlation: Ints, calls: Calls, blocks: Ints) -> tuple[S
 def _busy(ops: pa.Table, calls: Calls, busy: Ints) -> Activities:
     """Return what keeps threads busy: operators, and the calls that launch or may block; others only ask."""
     parts = [Activities(calls.tid[busy], calls.start[busy], calls.end[busy])]
-    for first in range(0, ops.num_rows, ROWS):  # most lie within others
-        tid, start, dur = (ints(ops.slice(first, ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
+    for first in range(0, ops.num_rows, BATCH_ROWS):  # most lie within others
+        tid, start, dur = (ints(ops.slice(first, BATCH_ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
         some = (tid != NULL) & (dur != NULL)
         parts.append(merge_activities(tid[some], start[some], start[some] + dur[some]))
     return merge_activities(*map(np.concatenate, zip(*parts, strict=True)))

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from analyze.derive.event_names import RANGES, are_async, without_step_numbers
-from analyze.derive.gpu_work import ROWS
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order, nest
-from analyze.derive.numpy_columns import NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
+from analyze.derive.numpy_columns import BATCH_ROWS, NULL, Ints, Mask, equals, ints, nullable, text_codes, texts
 from analyze.derive.path_graph import Activities, merge_activities
 from analyze.derive.threads import distinct
 from schemas.table_declaration import declare_table
@@ -97,11 +96,11 @@ def _events(tables: Mapping[str, pa.Table], path: Activities) -> tuple[Events, p
     kept = (np.ones(ops.num_rows, bool), of_torch, ~equals(calls["api"], "sync"))
     parts = [Events(*(np.empty(0, np.int64) for _ in Events._fields))]
     for table, wanted, name in zip((ops, ranges, calls), kept, codes, strict=True):
-        for first in range(0, table.num_rows, ROWS):
-            tid, start, dur = (ints(table.slice(first, ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
-            rows = np.flatnonzero(wanted[first : first + ROWS] & (dur > 0) & (tid != NULL))
+        for first in range(0, table.num_rows, BATCH_ROWS):
+            tid, start, dur = (ints(table.slice(first, BATCH_ROWS), c) for c in ("tid", "start_ns", "dur_ns"))
+            rows = np.flatnonzero(wanted[first : first + BATCH_ROWS] & (dur > 0) & (tid != NULL))
             tid, start, end = tid[rows], start[rows], (start + dur)[rows]
-            names_here = place[name[first : first + ROWS][rows]].astype(np.int64)
+            names_here = place[name[first : first + BATCH_ROWS][rows]].astype(np.int64)
             on_path = _is_on_path(tid, start, end, path)
             parts.append(Events(*(c[on_path] for c in (tid, start, end, names_here))))
     events = Events(*map(np.concatenate, zip(*parts, strict=True)))

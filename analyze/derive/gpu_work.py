@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from analyze.derive import forward_operators, launching_events
-from analyze.derive.forward_operators import ForwardOperators
+from analyze.derive import launching_events, launching_operators
 from analyze.derive.graph_replays import Replayed, captures_added, is_graph_launch, replayed
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import firsts
 from analyze.derive.launch_calls import Calls, launch_calls
-from analyze.derive.launching_events import MISSING, NO_EVENTS, read_events, together
-from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, texts, values_at
+from analyze.derive.launching_operators import LaunchingOperators, without_id
+from analyze.derive.numpy_columns import BATCH_ROWS, NULL, Ints, ints, nullable, text_codes, texts, values_at
 from analyze.derive.phases import PhaseAt, phase_calls
 from analyze.derive.sized_calls import calls_at
-from analyze.derive.threads import OpenIntervals, distinct, find, outermost
+from analyze.derive.threads import distinct, find
 from analyze.derive.twins import FULL_WORK_READS, with_twins
+from analyze.derive.work_names import work_names
 from schemas.table_declaration import GPU, INTERVAL, LINK, declare_table, row_schema
 
 if TYPE_CHECKING:
@@ -33,26 +33,23 @@ KINDS = {"kernel": "kernels", "memcpy": "memcpys", "memset": "memsets"}
 """The table of each kind of GPU work."""
 
 _WORK = ("device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id", "graph_node_id", "annotation")
-_OPERATOR = tuple(dict.fromkeys((*launching_events.COLUMNS, *forward_operators.READS)))
 READS = {
     "kernels": (*_WORK, "name"),
     "memcpys": (*_WORK, "kind", "src_memory", "dst_memory"),
     "memsets": (*_WORK, "dst_memory"),
     "cuda_calls": ("pid", "tid", "api", "name", "start_ns", "dur_ns", "correlation_id"),
-    "cpu_ops": _OPERATOR,
+    "cpu_ops": launching_operators.READS,
     "ranges": ("origin", *launching_events.COLUMNS),
     "call_ops": ("correlation_id", "op_id"),
     "phase_calls": ("tid", "phase", "start_ns", "dur_ns", "call_start_ns"),
     "sized_calls": ("call", "tid", "start_ns", "dur_ns", "counts_flops", "counts_bytes"),
-    "captured_ops": _OPERATOR,
+    "captured_ops": launching_operators.READS,
     "captured_ranges": ("origin", *launching_events.COLUMNS),
     "graph_launches": ("graph", "kind", "name", "tid", "start_ns"),
     "twins": ("device", "full_stream", "full_start_ns", "full_correlation_id"),
     "full.gpu_work": FULL_WORK_READS,
 }
 """Columns that gpu_work is computed from."""
-ROWS = 1 << 20
-"""Rows of a batch."""
 _FIRST: dict[str, tuple[str, ...]] = {"first_of_call": (), "first_on_stream": ("device", "stream")}
 """Columns that say which work is the first of its call, on each of these."""
 
@@ -77,21 +74,21 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
     }
     calls, call_names = launch_calls(tables["cuda_calls"], distinct(np.concatenate(list(ids.values()))))
     called = {kind: find(calls.id, own) for kind, own in ids.items()}
-    alone = [calls.tid[called[kind][(called[kind] >= 0) & _has_none(of_ops[kind])]] for kind in KINDS]
+    alone = [calls.tid[called[kind][(called[kind] >= 0) & without_id(of_ops[kind])]] for kind in KINDS]
     calls = Calls(*(np.append(c, np.array(-1 if c is calls.name else NULL, c.dtype)) for c in calls))
     captured = _captured(tables, ids, calls, called, call_names)
     tables = captures_added(tables)
     alone += [part.tid[part.tid != NULL] for part in captured.values()]
-    operators = _Operators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
+    operators = LaunchingOperators(tables, *(distinct(np.concatenate(of)) for of in (list(of_ops.values()), alone)))
     phases = PhaseAt(pa.concat_tables([tables["phase_calls"], _captured_phases(tables)], promote_options="default"))
     flop_call_at, sized_call_at = (calls_at(tables["sized_calls"], c) for c in ("counts_flops", "counts_bytes"))
     for kind, table in KINDS.items():
-        for first in range(0, tables[table].num_rows, ROWS):
-            rows = tables[table].slice(first, ROWS)
+        for first in range(0, tables[table].num_rows, BATCH_ROWS):
+            rows = tables[table].slice(first, BATCH_ROWS)
             [annotation], annotations = text_codes([rows.column("annotation")])
-            own, op_id, call = (of[kind][first : first + ROWS] for of in (ids, of_ops, called))
+            own, op_id, call = (of[kind][first : first + BATCH_ROWS] for of in (ids, of_ops, called))
             tid, start = calls.tid[call], calls.start[call]
-            capture = Replayed(*(column[first : first + ROWS] for column in captured[kind]))
+            capture = Replayed(*(column[first : first + BATCH_ROWS] for column in captured[kind]))
             # The operator of a replayed kernel ran when its graph was captured.
             is_captured = capture.start != NULL
             op_id = np.where(is_captured, NULL, op_id)
@@ -105,7 +102,7 @@ def _batches(tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pydict(
                 {
                     "kind": texts(np.zeros(len(own), np.int32), pa.array([kind])),
-                    "name": _names(kind, rows),
+                    "name": work_names(kind, rows),
                     **{c: rows.column(c).combine_chunks() for c in ("device", "stream", "start_ns", "dur_ns")},
                     "correlation_id": rows.column("correlation_id").combine_chunks(),
                     "op_id": nullable(op_id),
@@ -196,126 +193,6 @@ def op_ids(op_id: Ints, ids: Ints, call_ops: pa.Table) -> Ints:
     return np.where(place >= 0, values_at(ints(call_ops, "op_id"), place), op_id)
 
 
-def _has_none(op_id: Ints) -> Mask:
-    """Return the rows without an External id."""
-    return (op_id == NULL) | (op_id == 0)
-
-
-def _names(kind: str, work: pa.Table) -> pa.DictionaryArray:
-    """Return the names of kernels; of copies and fills what torch.profiler calls them."""
-    import pyarrow as pa
-
-    columns = {"kernel": ("name",), "memcpy": ("kind", "src_memory", "dst_memory"), "memset": ("dst_memory",)}[kind]
-    coded = [text_codes([work.column(column)]) for column in columns]
-    if kind == "kernel":
-        return texts(coded[0][0][0], coded[0][1])
-    places = np.zeros(work.num_rows, np.int64)
-    for (codes,), known in coded:
-        places = places * (len(known) + 1) + codes + 1
-    _, first, number = np.unique(places, return_index=True, return_inverse=True)
-    # There are few kinds of copies.
-    parts = [texts(codes[first], known).to_pylist() for (codes,), known in coded]
-    names = [(memcpy_name if kind == "memcpy" else memset_name)(*words) for words in zip(*parts, strict=True)]
-    return pa.array(names, pa.string()).take(pa.array(number)).dictionary_encode()
-
-
-def memcpy_name(kind: str | None, src: str | None, dst: str | None) -> str | None:
-    """Return what torch.profiler calls a copy; None where a part of it is not known."""
-    if kind is None or (src is not None and dst is None):
-        return None
-    return f"Memcpy {'' if kind == 'Unknown' else kind}" + ("" if src is None else f" ({src} -> {dst})")
-
-
-def memset_name(dst: str | None) -> str:
-    """Return what torch.profiler calls a fill."""
-    return "Memset" if dst is None else f"Memset ({dst})"
-
-
-class _Operators:
-    """The operators and ranges of a rank, to look up what launched GPU work."""
-
-    def __init__(self, tables: Mapping[str, pa.Table], op_ids: Ints, threads: Ints):
-        """`op_ids`: External ids of GPU work. `threads`: those that launched work without one. Both ascend."""
-        parts, self._names = read_events(tables)
-        self._forward = ForwardOperators(tables["cpu_ops"])
-        linked, open_, outer = [NO_EVENTS], [NO_EVENTS], [NO_EVENTS]
-        for events in parts:
-            linked.append(events.take((events.op_id > 0) & (find(op_ids, events.op_id) >= 0)))
-            if len(threads):
-                open_.append(events.take(find(threads, events.tid) >= 0))
-            if events.is_op.any():
-                outer.append(events.take(outermost(events.tid, events.start, events.end)))
-        by_id, ops = together(linked), together(outer)
-        ops = ops.take(outermost(ops.tid, ops.start, ops.end))
-        self._outer = together([ops, MISSING])
-        self._outer_at = OpenIntervals(ops.tid, ops.start, ops.end).at
-        by_id = by_id.take(np.argsort(by_id.op_id, kind="stable"))
-        if not firsts(by_id.op_id).all():
-            by_id = by_id.take(np.lexsort((-by_id.end, by_id.start, by_id.op_id)))
-        unnumbered = together(open_)
-        self._open_at = OpenIntervals(unnumbered.tid, unnumbered.start, unnumbered.end).at
-        self._events = together([by_id, unnumbered, MISSING])
-        self._open_from = len(by_id.op_id)
-        # The last row of each External id, and of the ids that several threads have that of each thread.
-        begins = np.flatnonzero(firsts(by_id.op_id))
-        counts = np.diff(begins, append=len(by_id.op_id))
-        self._ids, self._last = by_id.op_id[begins], np.append(begins + counts - 1, -1)
-        differs = by_id.tid != np.repeat(by_id.tid[begins], counts)
-        several = np.logical_or.reduceat(differs, begins) if len(begins) else np.empty(0, bool)
-        self._several = np.append(several, False)
-        shared = np.flatnonzero(np.repeat(several, counts))
-        shared = shared[np.lexsort((shared, by_id.tid[shared], by_id.op_id[shared]))]
-        last = np.roll(firsts(by_id.op_id[shared], by_id.tid[shared]), -1)
-        self._by_thread = shared[last]
-
-    def columns(self, op_id: Ints, call_tid: Ints, call_start: Ints) -> dict[str, pa.Array]:
-        """Return the columns on operators of GPU work with these External ids and launch calls (NULL: none)."""
-        events, outer = self._events, self._outer
-        place = find(self._ids, op_id)
-        row = self._last[place]
-        shared = np.flatnonzero(self._several[place])
-        row[shared] = self._of_thread(op_id[shared], call_tid[shared], call_start[shared])
-        by_call = _has_none(op_id) & (call_start != NULL)
-        rows = np.flatnonzero(by_call)
-        inside = self._open_at(call_tid[rows], call_start[rows])
-        row[rows] = np.where(inside >= 0, inside + self._open_from, -1)
-        start, tid, end = events.start[row], events.tid[row], events.end[row]
-        # The outermost operator at the start of the operator or range, or else at the launch call.
-        rows = np.flatnonzero(by_call | (row >= 0))
-        at_ns, until = (np.where(by_call, call_start, c)[rows] for c in (start, end))
-        found = self._outer_at(np.where(by_call, call_tid, tid)[rows], at_ns)
-        # An operator that begins with the range that launched the work, and ends before it, lies inside of the range.
-        found[(found >= 0) & (outer.start[found] == at_ns) & (outer.end[found] < until)] = -1
-        around = np.full(len(op_id), -1)
-        around[rows] = found
-        own = (around < 0) & (row >= 0) & ~events.is_op[row]
-        outer_start = outer.start[around]
-        forward_tid, forward_start = self._forward.at(np.where(by_call, call_tid, tid), outer_start)
-        backward = np.flatnonzero(forward_start != NULL)
-        of_forward = around.copy()
-        of_forward[backward] = self._outer_at(forward_tid[backward], forward_start[backward])
-        return {
-            "op_name": texts(events.name[row], self._names),
-            "op_tid": nullable(tid),
-            "op_start_ns": nullable(start),
-            "op_dur_ns": nullable(np.where(row >= 0, end - start, NULL)),
-            "outer_name": texts(np.where(own, events.name[row], outer.name[around]), self._names),
-            "outer_start_ns": nullable(np.where(own, start, outer_start)),
-            "forward_tid": nullable(forward_tid),
-            "forward_start_ns": nullable(forward_start),
-            "forward_op": texts(outer.name[of_forward], self._names),
-        }
-
-    def _of_thread(self, op_id: Ints, tid: Ints, call_start: Ints) -> Ints:
-        """Return the last row of each External id on a thread; -1 without a launch call."""
-        known = self._events.take(self._by_thread)
-        numbers, threads = distinct(known.op_id), distinct(known.tid)
-        keys = find(numbers, known.op_id) * len(threads) + find(threads, known.tid)
-        thread = find(threads, tid)
-        place = find(keys, np.where(thread >= 0, find(numbers, op_id) * len(threads) + thread, -1))
-        return np.where(call_start != NULL, values_at(self._by_thread, place, missing=-1), -1)
-
-
 _TABLE = declare_table(
     "gpu_work",
     "a kernel, memcpy or memset, with what launched it",
@@ -401,11 +278,4 @@ _TABLE = declare_table(
     ("alone", "bool", "", "no other work runs on its GPU at the same time"),
 )
 
-DERIVED = (
-    Derived(
-        _TABLE,
-        version=13,
-        reads=READS,
-        compute=gpu_work,
-    ),
-)
+DERIVED = (Derived(_TABLE, version=13, reads=READS, compute=gpu_work),)

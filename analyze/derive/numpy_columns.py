@@ -15,6 +15,8 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 NULL = int(np.iinfo(np.int64).min)
+BATCH_ROWS = 1 << 20
+"""Rows of a long table that are computed together."""
 
 
 def ints(table: pa.Table, column: str) -> Ints:

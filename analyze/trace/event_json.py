@@ -198,7 +198,7 @@ def _dims(sizes: Sequence[int | None]) -> str | None:
 
 
 def _copies(scope: Scope) -> Iterator[str]:
-    from analyze.derive.gpu_work import memcpy_name, memset_name
+    from analyze.derive.work_names import memcpy_name, memset_name
 
     sql = (
         "SELECT 'gpu_memcpy', kind, src_memory, dst_memory,"
