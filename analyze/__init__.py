@@ -336,7 +336,7 @@ def tables(name: str | None = None, modules: bool = False) -> dict[str, Table | 
 
     near = get_close_matches(name, [*TABLES, *built_in(), *home()], 3)
     instead = f"did you mean {', '.join(dict.fromkeys(near))}?" if near else f"there are {', '.join(TABLES)}"
-    raise InputError(f"there is no table {name!r}, nor a module or anything that one defines; {instead}")
+    raise InputError(f"no table, SQL module, view or macro has the name {name!r}; {instead}")
 
 
 def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:

@@ -200,7 +200,7 @@ def advise(engine: Engine, min_pct: float = 1.0) -> list[Advice]:
     if not min_pct >= 0:
         raise InputError(f"--min-pct {min_pct}: must be a percentage, 0 or more")
     if not engine.run_ids:
-        raise InputError("advise: no run matched --where or --profiler")
+        raise InputError("advise: no run matched --where, --profiler or --block")
     all_findings = findings()
     of_time = [finding for finding in all_findings if finding.query.prefer == "gpu"]
     others = [finding for finding in all_findings if finding.query.prefer != "gpu"]
@@ -377,7 +377,8 @@ def write_text(
                 saving += f", {a.recorded_saving_ns / 1e6:,.3f} ms with the profiler"
             saving += UNSURE.get(a.confidence, "")
             if a.overlaps:
-                saving += f", overlaps {', '.join(str(n) for n in sorted(numbers[f] for f in a.overlaps.split(', ')))}"
+                others = sorted(numbers[f] for f in a.overlaps.split(", "))
+                saving += f", overlaps finding{'s' * (len(others) > 1)} {', '.join(map(str, others))}"
             file.write(f"\n{numbers[a.finding]:3}. {a.title}: {saving}\n")
             file.write(f"     evidence: {a.evidence}\n")
             file.write(f"     where: {a.place}\n")

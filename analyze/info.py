@@ -234,7 +234,7 @@ def _description(run: Run) -> Iterator[tuple[str, str]]:
         yield "figures", run.figures
     if run.cost:
         yield "overhead", run.cost
-    yield "holds", ", ".join(name for name in DATA_KINDS if name in run.held) or "nothing that a query needs"
+    yield "has", ", ".join(name for name in DATA_KINDS if name in run.held) or "nothing that a query needs"
     lacking = [name for name, h in DATA_KINDS.items() if name not in run.held and not h.optional]
     if lacking:
         yield "lacks", ", ".join(lacking)

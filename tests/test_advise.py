@@ -475,7 +475,8 @@ def test_causes_come_first(tmp_path: Path) -> None:
     numbers = sorted(names.index(n) + 1 for n in last["overlaps"].split(", "))
     file = io.StringIO()
     write_text(advised, file)
-    assert f" %), overlaps {', '.join(map(str, numbers))}\n     evidence: {last['evidence']}" in file.getvalue()
+    overlaps = f"overlaps finding{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
+    assert f" %), {overlaps}\n     evidence: {last['evidence']}" in file.getvalue()
 
 
 def test_late_rank_is_named_once() -> None:

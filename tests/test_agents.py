@@ -116,7 +116,7 @@ def test_tools_match_the_api_and_errors_are_sentences() -> None:
             ("tables", {"name": "colours"}, "there is no table 'colours'"),
             ("list_queries", {"group": "x"}, "there is no group 'x'"),
             ("compare", {"where_a": "rank = 0", "where_b": "rank = 9"}, "compare: B has no run"),
-            ("advise", {"where": "rank = 9"}, "advise: no run matched --where or --profiler"),
+            ("advise", {"where": "rank = 9"}, "advise: no run matched --where, --profiler or --block"),
         ):
             failed, text = await ask(tool, **arguments)
             assert failed and says in text and "Traceback" not in text, text
@@ -149,7 +149,7 @@ def test_answers_are_bounded(tmp_path: Path) -> None:
         ]
         _, text = await ask("run_query", name="collectives")
         assert json.loads(text)["notes"] == [
-            "no rows: the recording has no communication kernels (recorded by: more than one GPU)"
+            "no rows: the recording has no communication kernels (needs more than one GPU)"
         ]
 
     session(talk, path)

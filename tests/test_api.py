@@ -144,13 +144,13 @@ def test_notes() -> None:
     assert several.notes == ["2 runs combined; --by run_id (or model, ...) separates them"]
     nothing = analyze.open(ONE).query("collectives")
     assert nothing.notes == [] and nothing.rows() == []
-    assert nothing.notes == ["no rows: the recording has no communication kernels (recorded by: more than one GPU)"]
+    assert nothing.notes == ["no rows: the recording has no communication kernels (needs more than one GPU)"]
     assert nothing.notes == said("query", "collectives", ONE)
     traces = analyze.open(DP2)
     assert traces.sql("SELECT 1").note == traces.advise().note == passes.note
     assert traces.pivot("nccl-share", ["model"], "kernel_time_pct", agg="sum").note == passes.note
     for statement in ("SELECT name FROM kernels", "SELECT count(*) FROM kernels"):
-        assert said("sql", statement, ONE, "--where", "rank = 9") == ["no run matched --where or --profiler"]
+        assert said("sql", statement, ONE, "--where", "rank = 9") == ["no run matched --where, --profiler or --block"]
     assert said("sql", "SELECT name FROM kernels WHERE false", ONE) == []
 
 
@@ -224,7 +224,7 @@ def test_catalog_tables_and_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     own.write_text("-- What?\n-- @column n count  Number.\nSELECT NULL AS run_group, 7 AS n\n")
     assert set(analyze.catalog([tmp_path / "mine"])) - set(analyze.catalog()) == {"own-question"}
     assert list(analyze.tables("kernels")) == ["kernels"] and len(analyze.tables()) > 10
-    with pytest.raises(InputError, match="there is no table 'colours'"):
+    with pytest.raises(InputError, match="no table, SQL module, view or macro has the name 'colours'"):
         analyze.tables("colours")
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
     analyze.open(write_trace(tmp_path / "t.json", [kernel("k", 0, 1)])).close()

@@ -80,10 +80,10 @@ def test_option_that_is_not_utf8_is_one_sentence(arguments: list[str], says: str
     ("arguments", "says"),
     [
         (["query", "ops", "no", "-o", "x.txx"], "-o x.txx: unknown format; use one of the endings .txt, "),
-        (["plot", "ops", "no", "-o", "x.txt"], "x.txt: a figure is written as .svg, .png, .html"),
-        (["report", "no", "-o", "x.txt"], "x.txt: a report is written as .html"),
-        (["trace", "no", "-o", "x.txt"], "x.txt: a trace is written as .json.gz or .json"),
-        (["trace", "no", "-o", "x.gz"], "x.gz: a trace is written as .json.gz or .json"),
+        (["plot", "ops", "no", "-o", "x.txt"], "x.txt: the name of a figure must end in .svg, .png, .html"),
+        (["report", "no", "-o", "x.txt"], "x.txt: the name of a report must end in .html"),
+        (["trace", "no", "-o", "x.txt"], "x.txt: the name of a trace must end in .json.gz or .json"),
+        (["trace", "no", "-o", "x.gz"], "x.gz: the name of a trace must end in .json.gz or .json"),
         (["flame", "no", "-o", "x.html"], "x.html: a flame graph is .speedscope.json "),
         (["compare", "no", "no", "--flame", "x.json"], "x.json: the difference of two flame graphs is .folded "),
     ],
@@ -94,7 +94,7 @@ def test_unknown_output_suffix_is_rejected_before_reading(arguments: list[str], 
 
 
 def test_unknown_output_suffix_raises_in_python(tmp_path: Path) -> None:
-    with pytest.raises(analyze.InputError, match="a trace is written as"):
+    with pytest.raises(analyze.InputError, match="the name of a trace must end in"):
         opened(SAMPLES / "resnet18-1gpu").trace(tmp_path / "x.txt")
     with pytest.raises(analyze.InputError, match="the difference of two flame graphs is"):
         analyze.compare(SAMPLES / "resnet18-1gpu", SAMPLES / "resnet18-1gpu", flame=tmp_path / "x.json")

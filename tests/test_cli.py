@@ -134,9 +134,7 @@ def test_single_run_is_shown_above_the_table() -> None:
 def test_empty_answer_names_the_missing_data() -> None:
     empty = run_cli("query", "collectives", ONE, "--format", "csv")
     assert empty.returncode == 0 and len(empty.stdout.splitlines()) == 1
-    assert complaints(empty) == [
-        "note: no rows: the recording has no communication kernels (recorded by: more than one GPU)"
-    ]
+    assert complaints(empty) == ["note: no rows: the recording has no communication kernels (needs more than one GPU)"]
     assert "note" not in run_cli("query", "collectives", SAMPLES / "resnet18-ddp2").stderr
 
 
@@ -173,7 +171,7 @@ def test_note_when_several_runs_are_combined() -> None:
             ["query", "gpu-busy", str(ONE), "--select", "idle"],
             "--select idle: no such column; the result has run_id, rank",
         ),
-        (["tables", "colours"], "there is no table 'colours'"),
+        (["tables", "colours"], "no table, SQL module, view or macro has the name 'colours'"),
         (["ingest", str(ONE), "--store", "/proc/store"], "cannot be written"),
     ],
 )

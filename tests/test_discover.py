@@ -418,7 +418,7 @@ def test_folder_without_input_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no run folder and no file"):
         discover([tmp_path / "empty"])
     (tmp_path / "x.docx").write_bytes(b"PK")
-    with pytest.raises(InputError, match="not a file that any source reads"):
+    with pytest.raises(InputError, match="unknown format"):
         discover([tmp_path / "x.docx"])
     (tmp_path / "run.json").write_text("{")
     with pytest.raises(InputError, match=r"run\.json: not a run manifest"):

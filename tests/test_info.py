@@ -140,9 +140,9 @@ def test_suggested_commands_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("steps", "--where", "model = 'x'"), "no run matched --where or --profiler"),
-        (("kernel-share", "--where", "batch_size > 99"), "no run matched --where or --profiler"),
-        (("flops",), "the recording has no FLOP metrics (recorded by: collect run --profiler ncu --ncu-metrics flops)"),
+        (("steps", "--where", "model = 'x'"), "no run matched --where, --profiler or --block"),
+        (("kernel-share", "--where", "batch_size > 99"), "no run matched --where, --profiler or --block"),
+        (("flops",), "the recording has no FLOP metrics (needs collect run --profiler ncu --ncu-metrics flops)"),
         (("memory-peak",), "the recording has neither allocator events nor memory snapshots nor peaks of memory"),
         (("breakdown", "-p", "window=step"), "the recording has no training steps"),
         (("kernel-by-phase", "-p", "phase=forwrd"), "nothing in the recording matches --param phase=forwrd"),

@@ -509,8 +509,8 @@ def test_profiled_launches_are_in_no_time_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "not a file that any source reads"),
-        ("a,b\n1,2\n", "not a file that any source reads"),
+        ("", "unknown format"),
+        ("a,b\n1,2\n", "unknown format"),
         (HEADER[:60], "not output of ncu"),
         (LONG + "\n", "has no complete launch"),
         (LONG + "\n" + LAUNCH.format(id=0, pid=5, kernel="k")[:40], "has no complete launch"),

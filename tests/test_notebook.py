@@ -288,7 +288,7 @@ def test_plots_equal_those_of_the_command(tmp_path: Path) -> None:
     assert "analyze query kernel-share" in (tmp_path / "k.html").read_text("utf-8")
     drawn.save(tmp_path / "k.png")
     assert (tmp_path / "k.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(InputError, match=r"k\.pdf: a figure is written as"):
+    with pytest.raises(InputError, match=r"k\.pdf: the name of a figure must end in"):
         drawn.save(tmp_path / "k.pdf")
 
 

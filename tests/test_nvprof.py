@@ -265,8 +265,8 @@ def test_failed_run_shows_nvprofs_error(tmp_path: Path, name: str, said: str) ->
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "not a file that any source reads"),
-        ("a,b\n1,2\n", "not a file that any source reads"),
+        ("", "unknown format"),
+        ("a,b\n1,2\n", "unknown format"),
         (BANNER, "has no complete table"),
         (BANNER + SUMMARY[:110], "has no complete table"),
         # Without the line of units, no time means anything.

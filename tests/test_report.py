@@ -196,10 +196,10 @@ def test_report_of_a_comparison(tmp_path: Path) -> None:
 
 
 def test_report_with_where_and_errors(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no run matched --where or --profiler"):
+    with pytest.raises(InputError, match="no run matched --where, --profiler or --block"):
         page(tmp_path / "a.html", SAMPLES / "late-rank", where="model = 'none'")
     for arguments, sentence in (
-        ([SAMPLES / "late-rank", "-o", tmp_path / "a.pdf"], "a report is written as .html"),
+        ([SAMPLES / "late-rank", "-o", tmp_path / "a.pdf"], "the name of a report must end in .html"),
         ([SAMPLES / "late-rank", "-o", tmp_path / "no" / "a.html"], "cannot be written"),
         (
             [SAMPLES / "late-rank", "-o", tmp_path / "a.html", "--by", "bogus"],

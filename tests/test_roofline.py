@@ -236,7 +236,7 @@ def test_roofline_figure_of_a_hundred_launches(tmp_path: Path) -> None:
 
 def test_roofline_without_data_is_one_sentence(tmp_path: Path, report: Path) -> None:
     for arguments, sentence in (
-        ([report, "-o", tmp_path / "a.pdf"], "a figure is written as .svg, .png, .html"),
+        ([report, "-o", tmp_path / "a.pdf"], "the name of a figure must end in .svg, .png, .html"),
         ([report, "-o", tmp_path / "a.svg", "-p", "level=l3"], "level must be one of all, dram, l2, l1"),
         ([SAMPLES / "vgg16-fp32", "-o", tmp_path / "a.svg"], "no data for a figure; it needs FLOP and memory metrics"),
         ([report, "-o", tmp_path / "no" / "a.html"], "cannot be written"),

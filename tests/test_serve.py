@@ -457,7 +457,7 @@ def test_other_addresses_require_a_token() -> None:
 
 def test_invalid_input_is_one_sentence(server: Server) -> None:
     traces = analyze.open(SAMPLES / "late-rank")
-    with pytest.raises(InputError, match="no run matched --where or --profiler"):
+    with pytest.raises(InputError, match="no run matched --where, --profiler or --block"):
         traces.where("model = 'none'").serve(show=lambda address: None)
     for options, sentence in (
         ({"port": server.port}, f"cannot listen on 127.0.0.1, port {server.port}: "),

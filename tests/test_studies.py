@@ -480,7 +480,7 @@ def test_study_command_output(tmp_path: Path, recording: Path, monkeypatch: pyte
         (["nothing"], "no study 'nothing'; known studies: "),
         ([tmp_path], f"{tmp_path}: not a study: no report.toml in it"),
         (["nvprof-imagenet", recording], "runs and output are missing"),
-        (["nvprof-imagenet", recording, "-o", tmp_path / "a.pdf"], "a report is written as .html"),
+        (["nvprof-imagenet", recording, "-o", tmp_path / "a.pdf"], "the name of a report must end in .html"),
     ):
         result = run_cli("study", *arguments)
         assert (result.returncode, result.stdout) == (2, "") and sentence in result.stderr

@@ -268,4 +268,4 @@ def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.log"
     path.write_text("V1126 some other log] {}\n")
     done = run_cli("query", "compiled", str(path))
-    assert done.returncode == 2 and "not a file that any source reads" in done.stderr
+    assert done.returncode == 2 and "unknown format" in done.stderr

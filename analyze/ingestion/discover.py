@@ -162,7 +162,7 @@ def _look(path: RawPath, looked: Mapping[FileState, Looked]) -> _Below:
                 if sentence := what_instead(path.name):
                     raise InputError(f"{path}: {sentence}")
                 kinds = ", ".join(s.kind for s in SOURCES if s.name)
-                raise InputError(f"{path}: not a file that any source reads ({kinds})")
+                raise InputError(f"{path}: unknown format; known formats: {kinds}")
             below.files.append(file)
             return below
         if not path.is_dir():

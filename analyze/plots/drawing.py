@@ -37,7 +37,7 @@ VERSION = "v6.1"
 def output_format(output: Path) -> str:
     """Return the format of a figure by the ending of its file. Raises InputError for unknown ones."""
     endings = [f".{form}" for form in FORMATS]
-    return ending_of(output, endings, f"a figure is written as {', '.join(endings)}").removeprefix(".")
+    return ending_of(output, endings, f"the name of a figure must end in {', '.join(endings)}").removeprefix(".")
 
 
 def vega_lite(figure: Figure, title: str = "", dark: bool = False) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Compare what queries need (@needs) with what recordings hold: which can be answered, and why one has no rows.
+"""Compare what queries need (@needs) with what recordings have: which can be answered, and why one has no rows.
 
 @needs uses the names of DATA_KINDS. "and" and commas: all are needed. "or": one is enough.
 Text in parentheses, after a semicolon or in other words is for people.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from analyze.query.query_declaration import Query
 
 
-NO_RUN = "no run matched --where or --profiler"
+NO_RUN = "no run matched --where, --profiler or --block"
 """Why an answer has no rows if no run is selected."""
 
 
@@ -317,7 +317,7 @@ def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: s
         if set(missing.names) & _OF_GPUS and not held(engine, "GPU work") and (unread := _unread(engine)):
             return f"no {missing.words} in what was read; {unread}"
         without = [f"no {g[0]}" if len(g) == 1 else f"neither {' nor '.join(g)}" for g in missing.groups]
-        return f"the recording has {' and '.join(without)} (recorded by: {recorded})"
+        return f"the recording has {' and '.join(without)} (needs {recorded})"
     if filter and engine.query(query, dict(params), limit=1).rows():
         return f"--filter {filter!r} matches no rows"
     if "metric" in params and "hardware metrics" in needs.names:

@@ -30,7 +30,7 @@ from analyze.store.store import Store
 
 def check_page(output: Path) -> None:
     """Raise InputError unless the file ends in .html."""
-    ending_of(output, (".html", ".htm"), "a report is written as .html")
+    ending_of(output, (".html", ".htm"), "the name of a report must end in .html")
 
 
 def write_report(

@@ -55,7 +55,7 @@ class Report:
         self._answers: dict[tuple[Any, ...], Rows] = {}
         self._held: dict[tuple[str, ...], dict[str, bool]] = {}
         if not self.engine.run_ids:
-            raise InputError("report: no run matched --where or --profiler")
+            raise InputError("report: no run matched --where, --profiler or --block")
         self.runs = self.run_query("runs").dicts()
         chosen = set(self.engine.run_ids)
         self.timed = [r for r in self.runs if r["run_id"] in chosen and r["profiler"] != "ncu"]

@@ -47,7 +47,7 @@ def serve(
         raise InputError(f"--time-limit {time_limit}: must be more than 0 s")
     site = Site(stores, paths, folders, selection)
     if not site.runs:
-        raise InputError("serve: no run matched --where or --profiler")
+        raise InputError("serve: no run matched --where, --profiler or --block")
     listening = _listen(host, port)
     with listening:
         own = listening.getsockname()[1]

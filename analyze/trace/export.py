@@ -53,7 +53,7 @@ class Exported(NamedTuple):
 
 def check_output(output: Path) -> None:
     """Raise InputError unless a file has an ending that the Perfetto UI and `analyze` read as a trace."""
-    ending_of(output, (".json.gz", ".json"), "a trace is written as .json.gz or .json", ".json")
+    ending_of(output, (".json.gz", ".json"), "the name of a trace must end in .json.gz or .json", ".json")
 
 
 def export(
