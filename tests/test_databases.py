@@ -177,7 +177,7 @@ def test_engines_use_no_nested_loop_join(condition: str, joined: str) -> None:
     rows = "(SELECT range AS start_ns, range + 5 AS end_ns, range % 2 AS odd FROM range(1000) LIMIT 3)"
     asked = f"EXPLAIN (FORMAT json) SELECT * FROM {rows} a {asof} JOIN {rows} b ON {condition}"
     plans = []
-    for connection in (Database([], []).connection, duckdb.connect()):
+    for connection in (Database([], None).connection, duckdb.connect()):
         plans += connection.execute(asked).fetchall()
     assert [f'"{joined}"' in plan for _, plan in plans] == [True, False]
     assert ['"NESTED_LOOP_JOIN"' in plan for _, plan in plans] == [False, True]

@@ -274,7 +274,7 @@ def test_a_damaged_file_of_a_store_is_named(tmp_path: Path) -> None:
 def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders of a DuckDB that is gone, of processes that were killed, but not those of the living."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    living = Database([], [])
+    living = Database([], None)
     [kept] = tmp_path.glob("tracequarry-spill-*")
     (kept / "spilled.tmp").write_text("x")
     code = (
@@ -290,7 +290,7 @@ def test_spill_folders_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for folder in (kept, left):
         os.utime(folder, (0, 0))
     with pytest.raises((duckdb.Error, UnicodeError)):
-        Database(["\udcff.parquet"], [])
+        Database(["\udcff.parquet"], None)
     gc.collect()
     assert list(tmp_path.glob("tracequarry-spill-*")) == [kept] and (kept / "spilled.tmp").exists()
     del living

@@ -138,3 +138,11 @@ def test_any_storage_that_fsspec_knows(tmp_path: Path) -> None:
     analyze.ingest(trace(tmp_path, "k"), store=url)
     analyze.ingest(trace(tmp_path, "l"), store=url)
     assert names(url) == {"k", "l"}
+
+
+def test_stores_on_disk_and_on_object_storage_answer_together(tmp_path: Path) -> None:
+    url, folder = f"memory://{os.getpid()}/together", tmp_path / "store"
+    analyze.ingest(trace(tmp_path, "k"), store=url)
+    analyze.ingest(trace(tmp_path, "l"), store=folder)
+    with analyze.open(url, folder) as traces:
+        assert {row["name"] for row in traces.query("kernel-share").dicts()} == {"k", "l"}

@@ -24,7 +24,6 @@ from analyze.query.engine import Engine
 from analyze.query.modules import built_in, home
 from analyze.query.query_files import catalog, find
 from analyze.query.selection import Selection
-from analyze.query.shared_files import SharedFiles
 from analyze.query.sql_checks import check_expression, check_select, module_statements
 from analyze.query.stored_files import StoredFiles
 from analyze.store.store import Store
@@ -363,7 +362,8 @@ def test_threads_that_share_a_file_read_what_they_seek(place: Place) -> None:
     content = place.parquet.read_bytes()
     files = StoredFiles()
     stored = files.open(files.add(str(place.parquet)))
-    remote = SharedFiles(LocalFileSystem()).open(str(place.parquet))
+    files = StoredFiles()
+    remote = files.open(files.add(str(place.parquet), LocalFileSystem()))
     for file in (stored, remote):
         file.seek(4)
         with ThreadPoolExecutor(1) as other:

@@ -33,16 +33,15 @@ class Database:
     connection: duckdb.DuckDBPyConnection
     _at_end: Callable[[], object]
 
-    def __init__(self, files: Iterable[str], systems: Iterable[Any]):
-        """`systems`: of fsspec, where the files are not local."""
+    def __init__(self, paths: Iterable[str], files: StoredFiles | None):
+        """`files`: DuckDB opens these, and not the `paths`, where some are not local."""
         folder = duckdb_memory.spill_folder()
         self._at_end = weakref.finalize(self, duckdb_memory.remove, folder)
         self.connection = duckdb.connect(config=_settings() | duckdb_memory.settings(folder))
-        for system in systems:
-            from analyze.query.shared_files import SharedFiles  # imports fsspec
-
-            self.connection.register_filesystem(SharedFiles(system))
-        self.connection.execute("SET allowed_paths = $1", [sorted(files)])
+        if files is not None:
+            _open_through(self.connection, files)
+        else:
+            self.connection.execute("SET allowed_paths = $1", [sorted(paths)])
         _lock(self.connection)
 
     def close(self) -> None:
@@ -57,8 +56,7 @@ class ReadOnlyDatabase(Database):
     def __init__(self, files: StoredFiles):
         self._at_end = lambda: files
         self.connection = duckdb.connect(config=_settings() | duckdb_memory.memory_limit() | _NO_SPILL)
-        self.connection.register_filesystem(files)
-        self.connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
+        _open_through(self.connection, files)
         self.connection.execute("SET enable_progress_bar = false")  # nobody sees it, and its text is no error
         _lock(self.connection)
 
@@ -101,6 +99,12 @@ def _settings() -> dict[str, Any]:
     # few: billions of comparisons take a minute.
     loops = ("asof_loop_join_threshold", "merge_join_threshold", "nested_loop_join_threshold")
     return settings | dict.fromkeys(loops, 0)
+
+
+def _open_through(connection: duckdb.DuckDBPyConnection, files: StoredFiles) -> None:
+    """Let a DuckDB open files of a file system."""
+    connection.register_filesystem(files)
+    connection.execute("SET allowed_directories = $1", [[f"{files.protocol}://"]])
 
 
 def _lock(connection: duckdb.DuckDBPyConnection) -> None:

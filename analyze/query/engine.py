@@ -57,15 +57,14 @@ class Engine:
         self._of_gpus = False
         """Whether the engine answered a query that allows columns of GPU work in `selection`."""
         files = None
-        if read_only:
-            from analyze.query.stored_files import StoredFiles
+        if read_only or any(store.filesystem for store in self.stores):
+            from analyze.query.stored_files import StoredFiles  # imports fsspec
 
             files = StoredFiles()
         self._scans = TableScans(stores, files)
-        systems = {str(s.filesystem.protocol): s.filesystem for s in self.stores if s.filesystem}
         try:
             self._database = (
-                ReadOnlyDatabase(files) if files else Database(self._scans.readable_files(), systems.values())
+                ReadOnlyDatabase(files) if files and read_only else Database(self._scans.readable_files(), files)
             )
         except (duckdb.Error, UnicodeError) as e:
             raise InputError(f"{self._scans}: {sentence(e)}") from e

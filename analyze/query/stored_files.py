@@ -1,7 +1,7 @@
 """The Parquet files of stores as a file system that DuckDB can read from and cannot write to.
 
-A DuckDB that runs SQL of unknown origin sees this file system and no other. Files are named by number, so neither SQL
-nor an error shows where a store lies.
+DuckDB reads files of object storage through it. A DuckDB that runs SQL of unknown origin sees this file system and no
+other. Files are named by number, so neither SQL nor an error shows where a store lies.
 """
 
 from __future__ import annotations
@@ -9,12 +9,11 @@ from __future__ import annotations
 import datetime
 import os
 import re
+import threading
 from collections.abc import Callable
-from typing import Any
+from typing import IO, Any
 
 from fsspec import AbstractFileSystem
-
-from analyze.query.shared_files import SharedFile
 
 PROTOCOL = "stored"
 
@@ -23,7 +22,7 @@ _NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0) | getattr(
 
 
 class StoredFiles(AbstractFileSystem):
-    """Files that were added, for reading; everything else does not exist."""
+    """Files that were added, for reading; everything else does not exist. DuckDB uses no other methods."""
 
     protocol = PROTOCOL
     cachable = False
@@ -79,3 +78,38 @@ class StoredFiles(AbstractFileSystem):
         found = _NAME.fullmatch(path)
         assert found is not None
         return self._files[int(found[1])]
+
+
+class SharedFile:
+    """An open file with a position for each thread.
+
+    DuckDB opens a file once and reads it in several threads. Each calls seek() and then read(), and another thread may
+    seek in between: with one position for all, it would read the wrong bytes.
+    """
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._positions: dict[int, int] = {}
+
+    def seek(self, position: int) -> int:
+        """Set this thread's position, in bytes from the start."""
+        self._positions[threading.get_ident()] = position
+        return position
+
+    def tell(self) -> int:
+        """Return this thread's position."""
+        return self._positions.get(threading.get_ident(), 0)
+
+    def read(self, size: int = -1) -> bytes:
+        """Read up to `size` bytes, or all, at this thread's position, and move it."""
+        position = self.tell()
+        with self._lock:
+            self._file.seek(position)
+            found = self._file.read(size)
+        self.seek(position + len(found))
+        return found
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
