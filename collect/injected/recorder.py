@@ -16,11 +16,9 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import json
 import os
 import signal
 import socket
-import sys
 import time
 import traceback
 from pathlib import Path
@@ -49,10 +47,9 @@ from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .python_profilers import hide_from_cprofile
 from .rendezvous import wait_for_ranks
+from .reports import leave_report, process_facts
 from .session import BlockSession, NotRecordable
 from .step_clock import StepClock
-from .torch_facts import torch_facts, used_gpus
-from .torch_internals import missing
 
 PROGRAM_PROFILES = (
     "the program runs a torch.profiler of its own, and torch runs one at a time: remove that, or record with "
@@ -176,7 +173,7 @@ class AttachedRecorder:
             self._fail(e)
         except BaseException:  # a signal handler of the program has run
             self.finished = True
-            self._report({"reason": ENDED_AT_START})
+            self._report(reason=ENDED_AT_START)
             exit_before_static_destructors()  # torch crashes when it destroys a running profiler
             raise
 
@@ -326,11 +323,11 @@ class AttachedRecorder:
                 self.ended.append(Block(self.config["kind"], 0, 0, self.whole))
                 self._report_outcome()
         elif self.yielded:
-            self._report({"reason": PROGRAM_PROFILES})
+            self._report(reason=PROGRAM_PROFILES)
         elif self.step_function and self.config["kind"] != UNDISTURBED:
             mark(self.config, "never called")
             if self.job.in_group:
-                self._report({"reason": f"--step-function: a rank never called {self.step_function}"})
+                self._report(reason=f"--step-function: a rank never called {self.step_function}")
 
     @property
     def _step_name(self) -> str:
@@ -361,40 +358,22 @@ class AttachedRecorder:
         return True
 
     def _report_outcome(self, reason: str | None = None) -> None:
-        """Report what was recorded so far, and with a `reason` what was not: fields of rank_reports.AttachedReport."""
-        task = os.environ.get("SLURM_PROCID", "")
+        """Report what was recorded so far, and with a `reason` what was not."""
         several_ranks = self.job.world_size not in (None, 1)
         blocks = [block.outcome(uses_cuda(), several_ranks) for block in self.ended]
+        has_files = bool(blocks) or (self.memory is not None and self.memory.written) or has_log()
         self._report(
-            {
-                "ok": reason is None,
-                "reason": reason,
-                "stem": self.stem if blocks or (self.memory and self.memory.written) or has_log() else "",
-                "facts": torch_facts(),
-                "gpus": used_gpus(),
-                "world_size": self.job.world_size,
-                "host": socket.gethostname(),
-                "began_s": self.start_s,
-                "did": 2 if self.done_steps else int(self.whole is not None and self.whole.called_modules),
-                "task": int(task) if task.isdecimal() else 0,
-                "missing": missing(),
-                "blocks": blocks,
-            }
+            ok=reason is None,
+            reason=reason,
+            stem=self.stem if has_files else "",
+            began_s=self.start_s,
+            did=2 if self.done_steps else int(self.whole is not None and self.whole.called_modules),
+            blocks=blocks,
+            **process_facts(self.job),
         )
 
-    def _report(self, report: dict[str, Any]) -> None:
-        """Leave a report for `collect`."""
-        name = f"attach-{socket.gethostname()}-{self.pid}.json"
-        report = {
-            "job_rank": self.job.rank,
-            "job": self.job.id,
-            "in_group": self.job.in_group,
-            "script": Path(sys.argv[0]).name if sys.argv else "",
-            "when": time.time(),
-            **report,
-        }
-        with contextlib.suppress(OSError):
-            (self.work / name).write_text(json.dumps(report), encoding="utf-8")
+    def _report(self, **fields: Any) -> None:
+        leave_report(self.work, self.pid, self.job, **fields)
 
     def _fail(self, error: Exception) -> None:
         """Report why there is no trace; the program goes on as if it had not been recorded."""
