@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import ask
+from support import SAMPLES, ask
 from traces import event, kernel, launch, op, write_trace
 
 
@@ -93,6 +93,25 @@ def test_grouped_convolution_by_hand(tmp_path: Path) -> None:
     layer = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8)
     rows = ask(recorded(tmp_path / "t.json", lambda: layer(torch.randn(2, 8, 10, 10)).sum().backward()), "flops-by-op")
     assert {r["op"]: r["flops"] for r in rows} == {"conv": 28_800, "conv_backward": 28_800}
+
+
+def test_operators_that_torch_compile_calls_to_compile_do_not_count(tmp_path: Path) -> None:
+    """Three steps of a product and its gradient, of which two compile."""
+    import torch
+
+    def work() -> None:
+        times = torch.compile(torch.mm, backend="aot_eager")
+        for n in (3, 3, 4):
+            times(torch.randn(2, n, requires_grad=True), torch.randn(n, 5)).sum().backward()
+
+    [row] = ask(recorded(tmp_path / "t.json", work), "flops-by-op")
+    assert (row["name"], row["calls"], row["flops"]) == ("aten::mm", 6, 2 * 2 * 2 * 5 * (3 + 3 + 4))
+
+
+def test_operators_of_a_compiled_step_count_where_they_ran() -> None:
+    """A step calls 15 products (7 in each of two layers, and the head's). Three run eagerly, a graph 21 times."""
+    [row] = [r for r in ask(SAMPLES / "generate-static", "flops-by-op") if r["name"] == "aten::mm"]
+    assert row["calls"] == 15 * (3 + 21)
 
 
 def test_without_shapes_there_is_no_answer(tmp_path: Path) -> None:

@@ -43,6 +43,10 @@ _LIBRARY_CONV_BACKWARD = (
 _GRADIENTS = tuple(name + part for name in _LIBRARY_CONV_BACKWARD for part in ("_input", "_weight", "_weights"))
 _DISPATCH = "PythonSubclass"
 """The range in which an operator on a tensor subclass calls operators on what it consists of."""
+_COMPILES = re.compile(
+    r"(_compile\.|create_aot_dispatcher_function|backward\._backward_impl|compile_fx).*\(dynamo_timed\)"
+)
+"""Ranges in which torch.compile compiles. Most operators that it calls there have fake tensors and compute nothing."""
 _FLOP_OPS: dict[str, tuple[str, ...]] = {
     # Names in other kinds are of these.
     "server_matmul": (*(name for name in OPERATORS if name not in IS_ATTENTION), *EXPERT_LAYERS),
@@ -125,7 +129,11 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     outputs = [_output_of(text) for text in known]
     has_layers = not set(EXPERT_LAYERS).isdisjoint(known)
     listed = [
-        output or text in _GRADIENTS or text == _DISPATCH or (has_layers and is_part_of_layer(text))
+        output
+        or text in _GRADIENTS
+        or text == _DISPATCH
+        or _COMPILES.match(text)
+        or (has_layers and is_part_of_layer(text))
         for text, output in zip(known, outputs, strict=True)
     ]
     rows = np.flatnonzero(np.array(listed, bool)[name])
@@ -145,6 +153,9 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     parts, known_parts = _parts(layers, np.flatnonzero(named(map(is_part_of_layer, known))), ops, tid, start, end)
     has_flops[layers[parts[layers] == 0]] = False
     is_dispatch = named(text == _DISPATCH for text in known)
+    compiles = np.flatnonzero(named(_COMPILES.match(text) is not None for text in known))
+    of_compiles = _inside(np.arange(len(start)), compiles, tid, start, end)
+    has_flops[of_compiles], is_sized[of_compiles] = False, False
     lane = pairs(pid, tid)  # In merged traces, threads of several processes may have the same number.
     counts_flops = _without_another_inside(has_flops, tid, start, end)
     # Products that an expert layer calls count, instead of the layer.
@@ -328,7 +339,7 @@ _TABLE = declare_table(
 DERIVED = (
     Derived(
         _TABLE,
-        version=10,
+        version=11,
         reads={
             "cpu_ops": _OPS,
             "captured_ops": _OPS,
