@@ -1,4 +1,4 @@
--- Do kernels and copies run side by side, and are the copies large and fast?
+-- Do kernels and copies run concurrently, and are the copies large and fast?
 --
 -- The four findings of NVIDIA's Visual Profiler, per device. Kernel concurrency: time with two or more kernels / time
 -- with any kernel. Copy overlap: share of the memcpy time with concurrent kernels. Copy throughput: bytes / duration of

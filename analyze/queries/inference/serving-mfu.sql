@@ -28,7 +28,7 @@
 -- @order run_id, rank, time_ns DESC, kind
 -- @use arithmetic, op_bytes, op_flops, peaks, server_attention, serving_times
 -- @needs inference steps: ranges of a server or your own (named prefill and decode), and operators with input shapes
--- @rows if steps of inference launched products
+-- @rows if steps of inference launched matrix products
 -- @full ranges and launch calls
 -- @plot bars y=run_id,rank,kind x=mfu_pct,mbu_pct
 WITH sized AS (
