@@ -1,4 +1,8 @@
-"""Tables whose rows raw files have, and those that describe a run and its ranks."""
+"""The recorded tables of a store: those whose rows raw files have, and those that describe a run and its ranks.
+
+Types are Arrow's names; `string` columns are dictionary-encoded in memory and on disk. Times are int64 nanoseconds:
+`start_ns` on the clock of its file (one clock per file), `dur_ns` a duration. NULL means that the file does not say.
+"""
 
 from __future__ import annotations
 
@@ -169,13 +173,13 @@ _EVENTS = (
 CAPTURED = {"cpu_ops": "captured_ops", "ranges": "captured_ranges", "cuda_calls": "captured_calls"}
 """Tables of what the CPU did while CUDA graphs were captured, by the tables of what it did in the recording."""
 
-EVENT_TABLES = (
-    *_EVENTS,
-    *(
-        Table(CAPTURED[table.name], f"{table.row}, while a CUDA graph was captured", table.columns)
-        for table in _EVENTS
-        if table.name in CAPTURED
-    ),
+_CAPTURED_EVENTS = tuple(
+    Table(CAPTURED[table.name], f"{table.row}, while a CUDA graph was captured", table.columns)
+    for table in _EVENTS
+    if table.name in CAPTURED
+)
+
+_OTHERS = (
     declare_table(
         "graph_nodes",
         "a node of a CUDA graph, as the CUDA driver lists it when the capture ends",
@@ -186,10 +190,6 @@ EVENT_TABLES = (
         ("kind", "string", "", "kernel, memcpy, memset or other"),
         ("name", "string", "", "kernel name; NULL of copies and fills, and where the driver does not know it"),
     ),
-)
-"""Runs, ranks and the events of a timeline."""
-
-METRIC_TABLES = (
     declare_table(
         "os_calls",
         "a call of the operating system's library or of MPI, as Nsight Systems traces it (osrt, mpi)",
@@ -541,4 +541,9 @@ METRIC_TABLES = (
         ranked=False,
     ),
 )
-"""Measurements, metrics and summaries, and the names of kernels."""
+
+RECORDED_TABLES: dict[str, Table] = {table.name: table for table in (*_EVENTS, *_CAPTURED_EVENTS, *_OTHERS)}
+"""Every table that is read from raw files, by name."""
+
+STEP_METRICS_CSV = tuple(c.name for c in RECORDED_TABLES["step_metrics"].columns if c.name != "run_id")
+"""Header of the collector's step_metrics CSV."""

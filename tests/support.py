@@ -24,8 +24,8 @@ from analyze.query.query_declaration import ResultColumn
 from analyze.query.query_files import catalog
 from analyze.query.selection import DEFAULT, Selection
 from analyze.stored_tables import TABLES
+from schemas.recorded_tables import RECORDED_TABLES
 from schemas.table_declaration import row_schema
-from schemas.tables import RECORDED_TABLES
 
 ROOT = Path(__file__).parent.parent
 OWN = tuple(str(ROOT / package) for package in ("analyze", "collect", "schemas"))

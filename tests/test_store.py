@@ -28,8 +28,8 @@ from analyze.ingestion.ingest import ingest
 from analyze.store.catalogue import PARSER_VERSION, STORE_VERSION, path_name
 from analyze.store.store import Store
 from analyze.stored_tables import TABLES
+from schemas.recorded_tables import RECORDED_TABLES
 from schemas.table_declaration import arrow_schema
-from schemas.tables import RECORDED_TABLES
 
 
 def contents(store: Path) -> dict[str, tuple[int, int]]:

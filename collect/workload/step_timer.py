@@ -24,7 +24,7 @@ from typing import Any
 from collect.injected.blocks import UNDISTURBED
 from schemas.files import part_file
 from schemas.phases import PHASES, STEP_RANGE
-from schemas.tables import STEP_METRICS_CSV
+from schemas.recorded_tables import STEP_METRICS_CSV
 
 _BOOLS = {True: "true", False: "false"}
 

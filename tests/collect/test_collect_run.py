@@ -22,7 +22,7 @@ from collect.workload.data import open_source
 from collect.workload.model import build
 from schemas.errors import InputError
 from schemas.phases import PHASES
-from schemas.tables import STEP_METRICS_CSV
+from schemas.recorded_tables import STEP_METRICS_CSV
 
 
 def outermost(trace: dict[str, Any]) -> Iterator[str]:
