@@ -108,9 +108,7 @@ def explain(query: Query, params: dict[str, str]) -> None:
             [(p.name, p.default, p.takes.replace("|", " | "), p.doc) for p in query.params],
         )
         typer.echo()
-    _print_listing(
-        ("column", "unit", "what it holds"), [(c.name, c.unit, c.doc) for c in query.result_columns(choices)]
-    )
+    _print_listing(("column", "unit", "meaning"), [(c.name, c.unit, c.doc) for c in query.result_columns(choices)])
     for name, value in values.items():
         sql = sql.replace(f"${name}", f"{value}::BIGINT" if isinstance(value, int) else repr(value))
     typer.echo(f"\nSQL ({query.path.name}):\n{sql}")
@@ -130,7 +128,7 @@ def describe(shown: Mapping[str, Table | Module]) -> None:
         else:
             _print_text(f"{one.name}: a row is {one.row}")
             _print_listing(
-                ("column", "type", "unit", "what it holds"), [(c.name, c.type, c.unit, c.doc) for c in one.columns]
+                ("column", "type", "unit", "meaning"), [(c.name, c.type, c.unit, c.doc) for c in one.columns]
             )
 
 
@@ -144,7 +142,7 @@ def _describe_module(module: Module) -> None:
         typer.echo()
         _print_text(f"{d.shown}: {'a row is ' if d.params is None else ''}{d.doc}")
         _print_listing(
-            ("column", "unit", "what it holds"),
+            ("column", "unit", "meaning"),
             [(c.name, c.unit, c.doc) if c.unit else ("*", "", f"all columns of `{c.doc}`") for c in columns_of(d)],
         )
 

@@ -4,13 +4,13 @@
 -- start to the latest start, at most the duration of its kernel (the root of a broadcast may leave early). The last
 -- rank waits 0. Its margin is how much earlier the call could have begun without it (latest start - second latest
 -- start), at most the longest wait of the others. Ranks that start last together each count as last. A send and its
--- receive are a call of two ranks; a send that ended before its receive began waited for nobody. A rank that is late
+-- receive are a call of two ranks; a send that ended before its receive began did not wait. A rank that is late
 -- because it waits for another one blocks others only while it does not wait. Kernels of unmatched calls, and sends and
 -- receives without a known peer, are counted and left out. Waits before all ranks had begun to record are left out, and
 -- so is the first call of a process group if it has more than 90 % of the waiting in five or more calls: no rank is
 -- last in it. Starts are on the profiler's clock, which the ranks of a node share. If the clocks of nodes differ, each
--- rank's clock is shifted by the median of how much later than the mean of the ranks its kernels end, in collectives
--- that no rank can leave early (not broadcast, reduce, gather or scatter). align=auto shifts only if that brings the
+-- rank's clock is shifted by the median of (end of its kernel - mean end over the ranks), over the collectives that no
+-- rank can leave early (not broadcast, reduce, gather or scatter). align=auto shifts only if that brings the
 -- ends together; align=ends always shifts.
 -- @param align auto|ends|none = auto   Whether to shift the clocks of the ranks, for runs over several nodes.
 -- @param collective text = ''     Only this collective; empty: all.

@@ -1,11 +1,11 @@
 -- How many tokens per second does a server serve?
 --
--- Tokens over the time of the server, with the time between its steps. The steady state is from the first to the last
--- step with at least 90 % of the largest number of requests: before it the batch fills, after it the batch drains. It
--- begins when that first step is done, whose own tokens do not count; if steps with as many requests warm up (only the
--- first ones are longer than 1.5 times the lower quartile), when the last of these is done. Fewer than 5 such steps, or
--- unknown numbers of requests: there is no steady state, and the row is of all steps. Warm-up and captures of CUDA
--- graphs before the first step are not counted. Tokens as in `serving`; empty if those of a step are not known.
+-- Tokens over the time of the server, with the time between its steps. A full step has at least 90 % of the largest
+-- number of requests. The steady state is from the end of the first full step to the end of the last one: before it the
+-- batch fills, after it the batch drains. If full steps warm up (only the first ones are longer than 1.5 times the
+-- lower quartile), it begins at the end of the last of these. With fewer than 5 full steps, or unknown numbers of
+-- requests, there is no steady state, and the row is of all steps. Warm-up and captures of CUDA graphs before the first
+-- step are not counted. Tokens as in `serving`; empty if those of a step are not known.
 -- @param window steady|all = steady   Steps: of the steady state, or all.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

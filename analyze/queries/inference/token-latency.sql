@@ -1,10 +1,9 @@
 -- How long does a request wait for its next token?
 --
 -- The inter-token latency: a request gets a token when a step that generates is done; the latency is the time since its
--- previous token. Requests that were in the previous such step got theirs there; new ones got it from the prompts
--- processed in between. A step that checks drafts gives a request several tokens at once: only the first of them
--- waited. Where the numbers of requests are not known, each step counts as one request. Tokens of steps that warm up
--- (see `throughput`) do not count.
+-- previous token. That was generated in the previous such step; for a new request, in the step of its prompt. A step
+-- that checks drafts gives a request several tokens at once: only the first has a latency. If the number of requests is
+-- not known, each step counts as one request. Tokens of warm-up steps (see `throughput`) do not count.
 -- @param per rank|requests = rank What a row is: a rank, or its steps with the same number of requests.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.

@@ -1,11 +1,11 @@
 -- Who holds the GPU's memory at its peak, or when it ran out?
 --
 -- From memory snapshots (torch.cuda.memory._dump_snapshot, collect run --memory-history). The history of allocations
--- and frees says which blocks were alive at the moment, and the stack of each who requested it. Bytes are those that
--- the program requested; the allocator rounds them up (`memory-fragmentation`). All rows of a device add up to what it
--- held: the figure requested_bytes of torch.cuda.memory_stats().
--- @param at peak|oom|snapshot = peak   The moment: the most bytes held, the last time that memory ran out, or when the
---                                 snapshot was taken.
+-- and frees gives the blocks that were live at that time, and the stack of each allocation. Bytes are those that the
+-- program requested; the allocator rounds them up (`memory-fragmentation`). All rows of a device add up to
+-- requested_bytes of torch.cuda.memory_stats().
+-- @param at peak|oom|snapshot = peak   When: at the peak of requested bytes, the last time that memory ran out, or when
+--                                 the snapshot was taken.
 -- @param group frame|path|module|layers|category|stream|pool = frame   What a row is: the program's innermost line, all
 --                                 its lines, the nn.Module that ran, its module list, what the bytes are for,
 --                                 a stream, or a memory pool.
@@ -15,10 +15,10 @@
 -- @column {group} text            Who requested the bytes; (not recorded) if not known.
 -- @column blocks count            Live blocks.
 -- @column bytes B                 Their requested bytes.
--- @column share_pct %             Share of all that the device held.
+-- @column share_pct %             Share of all live bytes of the device.
 -- @column oldest_ns ns            When the oldest of them was allocated, since the run's first event; NULL if before
 --                                 the history.
--- @column at_ns ns                The moment, since the run's first event.
+-- @column at_ns ns                That time, since the run's first event.
 -- @main run_id, rank, device, {group}, blocks, bytes, share_pct
 -- @order run_id, rank, device, bytes DESC, {group}
 -- @use allocator, arithmetic, run_zeros
