@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from analyze.derive.event_names import RANGES, are_async
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, in_order
 from analyze.derive.numpy_columns import (
     BATCH_ROWS,
     NULL,
+    Codes,
     Ints,
     Mask,
     equals,
@@ -29,7 +29,6 @@ from analyze.derive.numpy_columns import (
 from analyze.derive.path_graph import (
     COMMUNICATION,
     COPY,
-    CPU,
     GAP,
     KERNEL,
     LAUNCH,
@@ -47,6 +46,7 @@ from analyze.derive.path_graph import (
     before_on_stream,
     merge_activities,
 )
+from analyze.derive.path_overhead import Overhead, cut_out, profiler_time
 from analyze.derive.threads import distinct, find
 from schemas.api_roles import matching_rule
 from schemas.table_declaration import INTERVAL, declare_table
@@ -64,9 +64,6 @@ READS = {
     "recorded_steps": ("turn", "start_ns", "dur_ns", "next_ns"),
 }
 """Columns that the path is computed from."""
-
-Codes = npt.NDArray[np.int32]
-"""Numbers of texts; -1 for none."""
 
 
 class GpuWork(NamedTuple):
@@ -103,16 +100,6 @@ class Calls(NamedTuple):
     """As schemas/api_roles.toml has it; "" for those that do not wait."""
 
 
-class Overhead(NamedTuple):
-    """What the profiler itself did, in the order of its starts, longer first; all of one shape."""
-
-    tid: Ints
-    """NULL where nothing else ran on its thread."""
-    start: Ints
-    end: Ints
-    name: Codes
-
-
 class Rank(NamedTuple):
     """What the paths of a rank go through."""
 
@@ -135,7 +122,7 @@ def critical_path(tables: Mapping[str, pa.Table]) -> pa.Table:
     did; the others are those of its steps. Pieces lie end to end, so their lengths add up to that of the window.
     """
     rank = _read(tables)
-    paths = [_cut(path, rank.overhead) for path in rank.graph.paths(rank.windows)]
+    paths = [cut_out(path, rank.overhead) for path in rank.graph.paths(rank.windows)]
     counts = [len(path.start) for path in paths]
     none = Pieces(*(np.empty(0, np.int64) for _ in Pieces._fields))
     pieces = Pieces(*map(np.concatenate, zip(none, *paths, strict=True)))
@@ -164,7 +151,7 @@ def _read(tables: Mapping[str, pa.Table]) -> Rank:
     syncs, sync_name = _syncs(work, gpu_work.correlation, calls, np.flatnonzero(calls.ended & blocks))
     is_launch = (calls.correlation > 0) & (find(ids, calls.correlation) >= 0)
     busy = _busy(tables["cpu_ops"], calls, np.flatnonzero(calls.ended & (blocks | is_launch)))
-    overhead = _overhead(tables, of_ranges)
+    overhead = profiler_time(tables, of_ranges)
     names_of = {
         **dict.fromkeys((KERNEL, GAP, STREAM_WAIT), gpu_work.name),
         LAUNCH: gpu_work.call_name,
@@ -273,29 +260,6 @@ def _busy(ops: pa.Table, calls: Calls, busy: Ints) -> Activities:
     return merge_activities(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def _overhead(tables: Mapping[str, pa.Table], names: Codes) -> Overhead:
-    """Return the profiler's own overhead; `names`: codes of the names of the ranges.
-
-    CUPTI's number of a thread need not be the one that the rest of the trace has for it: where nothing else ran on a
-    thread, the overhead counts wherever the path was on the CPU.
-    """
-
-    ranges = tables["ranges"]
-    tid, start, dur = (ints(ranges, c) for c in ("tid", "start_ns", "dur_ns"))
-    rows = np.flatnonzero(equals(ranges["origin"], "overhead") & (dur > 0))
-    rows = rows[np.lexsort((-dur[rows], start[rows]))]
-    own = tid[rows]
-    if len(rows):
-        on_thread = np.logical_or.reduce([equals(ranges["origin"], origin) for origin in RANGES])
-        [names_of], texts_of = text_codes([ranges["name"]])
-        on_thread &= ~are_async(texts_of)[names_of]
-        calls = tables["cuda_calls"]
-        of_calls = ints(calls, "tid")[~equals(calls["api"], "sync")]
-        others = (ints(tables["cpu_ops"], "tid"), of_calls, tid[on_thread])
-        own = np.where(np.isin(own, np.concatenate([distinct(o) for o in others])), own, NULL)
-    return Overhead(own, start[rows], start[rows] + dur[rows], names[rows])
-
-
 def _windows(steps: pa.Table, work: Work, busy: Activities) -> tuple[list[Window], Ints]:
     """Return the windows that have a path, and the turn of the step that each is; NULL for the whole recording.
 
@@ -315,46 +279,6 @@ def _windows(steps: pa.Table, work: Work, busy: Activities) -> tuple[list[Window
         last = int(work.end[launched].max(initial=start + dur))
         windows.append(Window(start, last, on_cpu=last == start + dur))
     return windows, np.append(NULL, ints(steps, "turn"))
-
-
-def _cut(pieces: Pieces, overhead: Overhead) -> Pieces:
-    """Return a path with the profiler's time cut out of CPU time and syncs.
-
-    The `item` of such a piece is the place of the overhead. Where overhead overlaps, it counts for the first.
-    """
-    on_cpu = np.flatnonzero((pieces.kind == CPU) | (pieces.kind == SYNC))
-    cuts = [np.empty((0, 4), np.int64)]
-    """Piece, overhead, start and end."""
-    for tid in np.unique(pieces.tid[on_cpu]) if len(overhead.start) else ():
-        own = on_cpu[pieces.tid[on_cpu] == tid]
-        rows = np.flatnonzero((overhead.tid == tid) | (overhead.tid == NULL))
-        ends = np.maximum.accumulate(overhead.end[rows])
-        starts = np.maximum(overhead.start[rows], np.append(NULL, ends)[:-1])
-        disjoint = starts < ends
-        rows, starts, ends = rows[disjoint], starts[disjoint], ends[disjoint]
-        first = np.searchsorted(ends, pieces.start[own], "right")
-        count = np.searchsorted(starts, pieces.end[own], "left") - first
-        piece = np.repeat(own, count)
-        at = np.repeat(first - np.cumsum(count) + count, count) + np.arange(len(piece))
-        start, end = np.maximum(starts[at], pieces.start[piece]), np.minimum(ends[at], pieces.end[piece])
-        cuts.append(np.stack([piece, rows[at], start, end], axis=1))
-    piece, cause, start, end = np.concatenate(cuts).T
-    if not len(piece):
-        return pieces
-    n, m = len(pieces.start), len(piece)
-    # Each piece begins as itself, and goes on as itself behind each overhead.
-    part = np.repeat([0, 1, 2], [n, m, m])
-    origin, cause = np.concatenate([np.arange(n), piece, piece]), np.concatenate([np.full(n, NONE), cause, cause])
-    begins = np.concatenate([pieces.start, start, end])
-    order = np.lexsort((part, cause, origin))
-    begins = begins[order]
-    ends = np.append(begins[1:], pieces.end[-1])
-    some = ends > begins
-    order = order[some]
-    origin, is_overhead = origin[order], part[order] == 1
-    kind = np.where(is_overhead, PROFILER, pieces.kind[origin])
-    item = np.where(is_overhead, cause[order], pieces.item[origin])
-    return Pieces(kind, pieces.tid[origin], item, begins[some], ends[some])
 
 
 def _table(gpu_work: GpuWork, turns: Ints, counts: Sequence[int], pieces: Pieces, name: pa.Array) -> pa.Table:

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Codes = npt.NDArray[np.int32]
+"""Numbers of texts; -1 for none."""
 
 NULL = int(np.iinfo(np.int64).min)
 BATCH_ROWS = 1 << 20
