@@ -511,29 +511,6 @@ def test_own_query_files(tmp_path: Path) -> None:
         parse(folder / "bad.sql")
 
 
-def test_queries_only_read(samples: analyze.Traces, tmp_path: Path) -> None:
-    target = tmp_path / "out.csv"
-    for statement in (
-        f"COPY (SELECT 1) TO '{target}'",
-        "CREATE TABLE x AS SELECT 1",
-        "INSTALL httpfs",
-        "ATTACH 'x.db'",
-        "SET enable_external_access = true",
-        "SELECT 1; SELECT 2",
-    ):
-        with pytest.raises(InputError, match="only one SELECT"):
-            samples.sql(statement).arrow()
-    for statement in (
-        "SELECT * FROM read_csv('/etc/hostname')",
-        "SELECT * FROM read_parquet('https://example.org/x.parquet')",
-        "SELECT * FROM 'https://example.org/x.csv'",
-        "SELECT * FROM glob('/etc/*')",
-    ):
-        with pytest.raises(InputError):
-            samples.sql(statement).arrow()
-    assert not target.exists()
-
-
 def test_several_stores_at_once(tmp_path: Path) -> None:
     paths = [write_trace(tmp_path / n / "t.json", [kernel(n, 0, 1)]) for n in "ab"]
     assert {r["name"] for r in analyze.open(*paths).query("kernel-share").dicts()} == {"a", "b"}
