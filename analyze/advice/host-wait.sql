@@ -7,12 +7,12 @@
 -- See: idle-causes
 -- Try: CUDA graphs or torch.compile(mode='reduce-overhead'), larger batches, fewer small operators, no .item() or print
 -- of a loss in the loop.
--- Try for CUDA graphs: work between replays: prepare the inputs of the next replay while this one runs, capture what is
--- still launched one by one, no synchronisation between replays.
+-- Try for CUDA graphs: less work between replays: prepare the inputs of the next replay while this one runs, capture
+-- what is still launched one by one, do not synchronise between replays.
 -- Try for compiled: torch.compile(mode='reduce-overhead') adds CUDA graphs; fewer graph breaks and guards (`compiled`);
 -- compile the optimizer step, too.
 -- Try for decode: CUDA graphs for decode steps (or torch.compile(mode='reduce-overhead')), larger batches, and
--- scheduling of the next step while this one runs.
+-- scheduling the next step while this one runs.
 -- Try for inference: CUDA graphs or torch.compile(mode='reduce-overhead'), larger batches, fewer small operators.
 -- Try for pipeline: fewer small operators per micro-batch (torch.compile), larger micro-batches; gaps at the start and
 -- end of a step are bubbles (`pipeline-bubbles`).

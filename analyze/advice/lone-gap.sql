@@ -3,8 +3,8 @@
 -- Saving: The gap that has more than 90 % of a GPU's idle time, in three or more steps or ten or more gaps; mean over
 -- the GPUs. No other finding counts it.
 -- See: gaps
--- Try: look at what the CPU does in it. If it is of the start or end of the program (loading, a warm-up, saving a
--- checkpoint), leave it out of the recording.
+-- Try: look at what the CPU does in it. If it belongs to the start or end of the program (loading, a warm-up,
+-- saving a checkpoint), exclude it from the recording.
 -- @use findings, gpu_timeline
 -- @needs work on GPUs with gaps between
 WITH calls AS (
