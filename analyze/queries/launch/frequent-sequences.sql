@@ -64,38 +64,38 @@ work_codes AS (
     ) w
     JOIN name_codes c ON c.name = shown
 ),
-coded AS (
-    SELECT o.*, c.code
+coded AS MATERIALIZED (
+    SELECT
+        run_group, o.run_id, rank, device, op_tid, outer_start_ns, operator, start_ns, dur_ns, correlation_id, c.code
     FROM owned o LEFT JOIN work_codes c ON c.run_id = o.run_id AND c.kind = o.kind AND c.name = o.name
 ),
--- A series is the work of one call on one device.
-in_order AS (
-    SELECT
-        run_group, operator, code, start_ns, dur_ns, lead(start_ns) OVER () AS next_ns,
-        lag(call) OVER () IS NOT DISTINCT FROM call AS follows,
-        lead(call) OVER () IS NOT DISTINCT FROM call AS is_followed
-    FROM (
-        SELECT *, (run_id, rank, op_tid, outer_start_ns, operator, device) AS call
-        FROM (
-            FROM coded ORDER BY run_id, rank, op_tid, outer_start_ns, operator, device, start_ns, correlation_id
-        )
-    )
+-- A series is the work of one call on one device. Calls with a single launch are not sorted.
+calls AS (
+    SELECT run_id, rank, device, op_tid, outer_start_ns, operator, row_number() OVER () AS series
+    FROM coded
+    GROUP BY run_id, rank, device, op_tid, outer_start_ns, operator
+    HAVING count(*) > 1
 ),
--- Drop calls with a single launch.
+launches AS (
+    SELECT c.run_group, c.operator, series, code, start_ns, dur_ns, correlation_id
+    FROM coded c
+    JOIN calls s
+        ON s.run_id = c.run_id AND s.rank = c.rank AND s.device IS NOT DISTINCT FROM c.device
+        AND s.op_tid IS NOT DISTINCT FROM c.op_tid AND s.outer_start_ns = c.outer_start_ns
+        AND s.operator IS NOT DISTINCT FROM c.operator
+),
 numbered AS (
     SELECT
-        run_group, operator, code, dur_ns, at_least_0(next_ns - start_ns - dur_ns) AS gap_ns,
-        row_number() OVER () AS piece,
-        count(*) FILTER (NOT follows) OVER (ROWS UNBOUNDED PRECEDING) AS series
-    FROM in_order
-    WHERE follows OR is_followed
+        run_group, operator, series, code, dur_ns, row_number() OVER () AS piece,
+        at_least_0(lead(start_ns) OVER () - start_ns - dur_ns) AS gap_ns
+    FROM (FROM launches ORDER BY series, start_ns, correlation_id)
 ),
 all_series AS (
     SELECT
-        run_group, operator, series,
+        any_value(run_group) AS run_group, any_value(operator) AS operator, series,
         list_sort(list({'piece': piece, 'code': code, 'dur_ns': dur_ns, 'gap_ns': gap_ns})) AS pieces
     FROM numbered
-    GROUP BY run_group, operator, series
+    GROUP BY series
 ),
 -- A sequence begins at every launch that enough others follow; without `length`, at the first only.
 begun AS (

@@ -36,24 +36,29 @@ spans AS (
 starts AS (
     SELECT *, unnest(range(first_ns, last_ns, width_ns)) AS start_ns FROM spans
 ),
-buckets AS MATERIALIZED (
+buckets AS (
     SELECT
-        row_number() OVER (ORDER BY track, start_ns) AS window_id, track, (start_ns - first_ns) // width_ns AS bucket,
-        start_ns, least(start_ns + width_ns, last_ns) AS end_ns
+        track, (start_ns - first_ns) // width_ns AS bucket, start_ns, least(start_ns + width_ns, last_ns) AS end_ns
     FROM starts
 ),
+-- A bucket is an interval that queues nothing, so no segment crosses its edges.
+edges AS (
+    SELECT track, start_ns, end_ns, 1 AS value FROM waiting
+    UNION ALL
+    SELECT track, start_ns, end_ns, 0 FROM buckets
+),
 depths AS (
-    SELECT track, start_ns, end_ns, n FROM intervals_overlap_count('waiting')
+    SELECT track, (start_ns - first_ns) // width_ns AS bucket, end_ns - start_ns AS dur_ns, total::BIGINT AS depth
+    FROM intervals_overlap_sum('edges') JOIN spans USING (track)
 ),
 queued AS (
     SELECT
-        window_id, max(n) AS max_depth, sum((end_ns - start_ns) * n)::BIGINT AS waiting_ns,
-        sum(end_ns - start_ns) FILTER (n > 0)::BIGINT AS queued_ns
-    FROM intervals_clip('depths', 'buckets')
-    GROUP BY window_id
+        track, bucket, max(depth) AS max_depth, sum(dur_ns * depth)::BIGINT AS waiting_ns,
+        sum(dur_ns) FILTER (depth = 0)::BIGINT AS empty_ns
+    FROM depths
+    GROUP BY track, bucket
 )
 SELECT
-    run_group, run_id, rank, device, bucket, start_ns - zero_ns AS start_ns, end_ns - start_ns AS span_ns,
-    coalesce(max_depth, 0) AS max_depth, coalesce(waiting_ns, 0)::DOUBLE / (end_ns - start_ns) AS avg_depth,
-    coalesce(waiting_ns, 0) AS waiting_ns, end_ns - start_ns - coalesce(queued_ns, 0) AS empty_ns
-FROM buckets JOIN gpu_tracks USING (track) JOIN run_zeros USING (run_id) LEFT JOIN queued USING (window_id)
+    run_group, run_id, rank, device, bucket, start_ns - zero_ns AS start_ns, end_ns - start_ns AS span_ns, max_depth,
+    waiting_ns::DOUBLE / (end_ns - start_ns) AS avg_depth, waiting_ns, coalesce(empty_ns, 0) AS empty_ns
+FROM buckets JOIN queued USING (track, bucket) JOIN gpu_tracks USING (track) JOIN run_zeros USING (run_id)
