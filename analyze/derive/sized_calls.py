@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from analyze.derive.server_ops import (
     EXPERT_LAYERS,
     IS_ATTENTION,
     OPERATORS,
-    Work,
     formula_of,
     is_part_of_layer,
     work_of,
@@ -173,16 +172,17 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     # Captured calls ran only if their graph is known.
     rows = np.flatnonzero((counts_flops | counts_bytes) & ((rows < recorded.num_rows) | (graph != NULL)))
     calls = ops.take(rows)
+    signature = _signatures(calls, gradients[rows], parts[rows])
     found = {
         "call": np.arange(len(rows)),
         "graph": nullable(graph[rows]),
         **{c: calls[c] for c in _OPS if c != "pid"},
-        "signature": _signatures(calls, gradients[rows], parts[rows]),
+        "signature": signature,
         "output": pa.array(outputs, pa.string()).take(pa.array(name[rows])),
         "gradients": nullable(gradients[rows]),
         "counts_flops": counts_flops[rows],
         "counts_bytes": counts_bytes[rows],
-        **_server_work(calls, graph[rows] != NULL, [known_parts[n] for n in parts[rows].tolist()]),
+        **_server_work(calls, signature, graph[rows] != NULL, parts[rows], known_parts),
     }
     schema = row_schema(_TABLE)
     return pa.table(found).select(schema.names).cast(schema)
@@ -208,24 +208,29 @@ def _parts(layers: Ints, parts: Ints, ops: pa.Table, tid: Ints, start: Ints, end
     return number, list(numbers)
 
 
-def _server_work(calls: pa.Table, captured: Mask, parts: Sequence[Parts]) -> dict[str, Sequence[int | str | None]]:
-    """Return the columns with what operators of servers need.
+def _server_work(
+    calls: pa.Table, signature: Ints, captured: Mask, parts: Ints, known_parts: Sequence[Parts]
+) -> dict[str, pa.Array]:
+    """Return the columns with what operators of servers need, which is the same for calls of one signature.
 
     Lengths of requests at the capture of a CUDA graph are not those of its replays.
     """
-    known: dict[tuple[Any, ...], Work | None] = {}
-    work: list[Work | None] = []
-    signatures = zip(*(calls[c].to_pylist() for c in _SIGNATURE), parts, strict=True)
-    for key, replayed in zip(signatures, captured, strict=True):
-        if key not in known and (key[-1] or formula_of(key[0])):
-            known[key] = work_of(*key)
-        work.append(None if replayed and key[0] in IS_ATTENTION else known.get(key))
-    return {
+    import pyarrow as pa
+
+    one = np.zeros(int(signature.max(initial=-1)) + 1, np.int64)  # a call of each signature
+    one[signature] = np.arange(len(signature))
+    distinct = calls.take(one)
+    names, *inputs = (distinct[c].to_pylist() for c in _SIGNATURE)
+    work = [*map(work_of, names, *inputs, (known_parts[n] for n in parts[one])), None]
+    is_attention = np.array([name in IS_ATTENTION for name in names], bool)
+    at = pa.array(np.where(captured & is_attention[signature], len(one), signature))
+    columns = {
         "server_flops": [w.flops if w else None for w in work],
         "server_bytes": [w.bytes if w else None for w in work],
         "server_type": [w.type if w else None for w in work],
         "at_most": [w is not None and w.at_most for w in work],
     }
+    return {name: pa.array(values).take(at) for name, values in columns.items()}
 
 
 def _graph_of(launches: pa.Table, tid: Ints, start: Ints) -> Ints:
