@@ -117,8 +117,6 @@ class _Values(msgspec.Struct, gc=False):
 
 PROFILER_RANGE = "cuda_profiler_range"
 """Category of complete events with metrics of a kernel, or of a range, by CUPTI's range profiler."""
-_OF_COUNTERS = (b'"C"', PROFILER_RANGE.encode())
-"""A chunk with counters contains one of these texts."""
 
 _decode_list = msgspec.json.Decoder(list[Event], strict=False).decode
 _decode_values = msgspec.json.Decoder(list[_Values]).decode
@@ -164,7 +162,7 @@ def decode_chunk(chunk: bytes) -> list[Event] | None:
     """Decode comma-separated events; None unless all are well-formed and of the expected types."""
     try:
         events = _decode_list(b"[%b]" % chunk)
-        if any(text in chunk for text in _OF_COUNTERS):
+        if any(e.ph == "C" or e.cat == PROFILER_RANGE for e in events):
             values = _decode_values(b"[%b]" % chunk)
             return [_with_values(e, v.args) if _is_counter(e) else e for e, v in zip(events, values, strict=True)]
         return events
