@@ -211,6 +211,7 @@ def _sums(
     gpu[parent[folded]] = 0
     so_far = np.append(0, np.cumsum(gpu))
     total_gpu = so_far[last + 1] - so_far[:-1]
+    del lane, start, parent, last, place, so_far  # Most memory is needed below.
     label, _ = dense(pairs(name, kind))
     n = int(label.max(initial=-1)) + 1
     one = np.zeros(n, np.int64)
