@@ -10,7 +10,7 @@ import duckdb
 
 from analyze.errors import InputError, ReportedError
 from analyze.query.literals import text_literal
-from analyze.query.sql_checks import sentence
+from analyze.query.sql_checks import GONE, sentence
 from analyze.store.parquet_checksums import what_helps
 
 _OF_DAMAGE = (duckdb.InvalidInputException, duckdb.IOException, duckdb.InternalException)
@@ -42,7 +42,8 @@ def _unreadable(connection: duckdb.DuckDBPyConnection, files: Mapping[str, str],
             connection.execute(f"SELECT bit_xor(hash(t)) FROM {source} t").fetchall()
         except duckdb.Error as e:
             if _may_be_damage(e):
-                return f"{file}: damaged: {sentence(e)}; {what_helps(Path(file))}"
+                said = sentence(e)
+                return f"{file}: {GONE}" if GONE in said else f"{file}: damaged: {said}; {what_helps(Path(file))}"
     return None
 
 

@@ -201,6 +201,13 @@ def _named(tree: object) -> set[str]:
     return found
 
 
+GONE = "does not exist any more"
+# DuckDB takes a local file that does not exist for a folder, which it may not list.
+_MISSING_FILE = re.compile(
+    r'Cannot access file "([^"]*)/\*\*/\*\.parquet"|No files found that match the pattern "([^"]*)"'
+)
+
+
 def failure(error: Exception, what: str) -> ReportedError:
     """Return the error to raise for one of DuckDB: MachineError if memory or the disk ran out, else InputError."""
     full = any(os.strerror(number) in str(error) for number in DISK_FULL)
@@ -212,11 +219,8 @@ def sentence(error: Exception) -> str:
     """Return a DuckDB error on one line, without the excerpt of the SQL: it may not be the user's SQL."""
     if isinstance(error, UnicodeError) or "cannot encode str as UTF-8" in str(error):
         return "not valid UTF-8"
-    # DuckDB takes a file that does not exist for a folder, which it may not list.
-    _, denied, rest = str(error).partition('Cannot access file "')
-    gone, listed, _ = rest.partition('/**/*.parquet"')
-    if denied and listed:
-        return f"{gone} does not exist any more"
+    if found := _MISSING_FILE.search(str(error)):
+        return f"{found[1] or found[2]} {GONE}"
     lines = []
     for line in str(error).strip().splitlines():
         if line.startswith("LINE "):

@@ -68,15 +68,17 @@ class StoredFiles(AbstractFileSystem):
         return [path] if self.exists(path) else []
 
     def exists(self, path: str, **options: Any) -> bool:
-        """Return whether a file was added."""
-        found = _NAME.fullmatch(path)
-        return found is not None and int(found[1]) < len(self._files)
+        """Return whether a file was added and is still there."""
+        try:
+            real, filesystem = self._find(path)
+        except FileNotFoundError:
+            return False
+        return os.path.exists(real) if filesystem is None else bool(filesystem.exists(real))  # noqa: PTH110
 
     def _find(self, path: str) -> tuple[str, Any]:
-        if not self.exists(path):
-            raise FileNotFoundError(f"{path}: no such stored file")
         found = _NAME.fullmatch(path)
-        assert found is not None
+        if found is None or int(found[1]) >= len(self._files):
+            raise FileNotFoundError(f"{path}: no such stored file")
         return self._files[int(found[1])]
 
 

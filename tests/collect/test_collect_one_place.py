@@ -169,7 +169,7 @@ def test_device_and_kernel_family_need_one_toml_table_each(copy: Path) -> None:
         head, mark, rest = file.read_text().partition("[[")
         file.write_text(head + table + mark + rest)
     code = (
-        "from analyze.plots.figure import colours\nfrom schemas.devices import lookup\n"
+        "from analyze.plots.theme import colours\nfrom schemas.devices import lookup\n"
         "from schemas.kernel_rules import classify\n"
         "print(lookup('NVIDIA Abacus 1').fp32_tflops, classify('brew_oolong(int)').family)\n"
         "print(len(set(colours(['gemm', 'tea', 'other'])['range'])))"
