@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from analyze.sources.nsys.capture import parse_number
@@ -40,12 +39,12 @@ def problems_of(tables: Tables, work: Work, processes: RankProcesses, skipped: S
     yield from _missing_kernels(work, processes.ranks)
     if len(set(processes.ranks.values())) > 1:
         if not processes.mpi_ranks:
-            pids = _listed(pid_of(p) for p in processes.ranks)
+            pids = _listed([pid_of(p) for p in processes.ranks])
             yield f"which process has which rank is guessed from the order of the process ids ({pids})"
         elif processes.mpi_ranks != list(range(len(processes.mpi_ranks))):
             yield f"its processes are numbered in the order of their MPI ranks ({_listed(processes.mpi_ranks)})"
     for group in processes.shared:
-        pids = _listed(pid_of(p) for p in group)
+        pids = _listed([pid_of(p) for p in group])
         yield f"{len(group)} processes ({pids}) share one GPU and are read as one rank"
     if graphs := sum(n for e, counts in work.items() if "GRAPH_TRACE" in e.source for n in counts.values()):
         yield f"{_count(graphs, 'CUDA graph')} traced as a whole, without kernels (--cuda-graph-trace=node traces them)"
@@ -64,9 +63,8 @@ def problems_of(tables: Tables, work: Work, processes: RankProcesses, skipped: S
         yield f"{_count(left.total(), 'host event')} of {others} without GPU work left out"
 
 
-def _listed(numbers: Iterable[int]) -> str:
-    first = list(map(str, islice(numbers, _SHOWN + 1)))
-    return ", ".join([*first[:_SHOWN], *["..."] * (len(first) > _SHOWN)])
+def _listed(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, numbers[:_SHOWN])) + (", ..." if len(numbers) > _SHOWN else "")
 
 
 def _stale(path: Path) -> str | None:

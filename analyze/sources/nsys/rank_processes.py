@@ -53,13 +53,13 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
         # Without GPU work, a CUDA context is the only evidence.
         workers |= idle & _launching(tables) if workers - {0} else idle
     chosen = sorted((workers or everyone) - {0}, key=lambda p: (pid_of(p), p))
-    mpi_ranks = _mpi_ranks(tables, chosen)
-    chosen.sort(key=lambda p: mpi_ranks.get(p, 0))
     if len(chosen) > _MOST_RANKS:
         what = "worked on a GPU" if workers else "have events"
         raise InputError(
             f"{tables.path}: {len(chosen):,} processes {what}; a report of at most {_MOST_RANKS:,} is read"
         )
+    mpi_ranks = _mpi_ranks(tables, chosen)
+    chosen.sort(key=lambda p: mpi_ranks.get(p, 0))
     sharing = _sharing(tables, chosen) if len(chosen) > 1 else []
     first = {p: next(iter(group)) for group in sharing for p in group}
     numbers = {p: n for n, p in enumerate(p for p in chosen if first.get(p, p) == p)}
@@ -72,10 +72,11 @@ def ranks_of(tables: Tables, work: Work, capture: Capture) -> RankProcesses:
 
 def _mpi_ranks(tables: Tables, processes: Sequence[int]) -> dict[int, int]:
     """Return the MPI rank of each process; empty unless all have one of their own."""
+    own = set(processes)
     pairs = {
         (process, row["rank"])
         for row in rows(tables, "MPI_RANKS", ["globalTid", "rank"])
-        if row["rank"] is not None and (process := (row["globalTid"] or 0) & PROCESS_BITS) in processes
+        if row["rank"] is not None and (process := (row["globalTid"] or 0) & PROCESS_BITS) in own
     }
     found = dict(pairs)
     return found if len(pairs) == len(processes) == len(found) == len(set(found.values())) else {}
