@@ -29,7 +29,6 @@ _OF_EVERY_OBJECT = {
 _BEYOND_UTF16_UNIT = re.compile(r"[\U00010000-\U0010ffff]")
 
 _SCRIPT = "window.vegaEmbed = vegaEmbed;"
-_NARROW = 150
 VERSION = "v6.1"
 """Version of Vega-Lite."""
 

@@ -39,14 +39,6 @@ _MOST_OPEN = 10_000
 _MOST_GRAPHS = 300
 """Graphs whose source lines are known; their backward may be compiled much later."""
 _HINT_RECORDS = 50
-_FRAME = re.compile(r'\n[ \t]{0,20}File "(.{0,1000})", line (\d{1,9}), in (.*)')
-_FAILED_GUARD = re.compile(r"(!?[\d/]{1,40}): (.*)", re.DOTALL)
-_EXPLAINED = re.compile(r"\n[ \t]{0,20}(?:Explanation|Hint|Developer debug context):")
-_LISTED = re.compile(
-    r"\n[ \t]{0,20}(Explanation|Hint): (.*?)"
-    r"(?=\n[ \t]{0,20}(?:Explanation|Hint|Developer debug context):|\n[ \t]{0,20}\n|\Z)",
-    re.S,
-)
 
 Row = dict[str, Any]
 
