@@ -127,13 +127,10 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     known = [*names.to_pylist(), ""]
     outputs = [_output_of(text) for text in known]
     has_layers = not set(EXPERT_LAYERS).isdisjoint(known)
+    is_compile = [_COMPILES.match(text) is not None for text in known]
     listed = [
-        output
-        or text in _GRADIENTS
-        or text == _DISPATCH
-        or _COMPILES.match(text)
-        or (has_layers and is_part_of_layer(text))
-        for text, output in zip(known, outputs, strict=True)
+        output or text in _GRADIENTS or text == _DISPATCH or compiles or (has_layers and is_part_of_layer(text))
+        for text, output, compiles in zip(known, outputs, is_compile, strict=True)
     ]
     rows = np.flatnonzero(np.array(listed, bool)[name])
     ops, name = tables["cpu_ops"].take(rows), name[rows]
@@ -152,8 +149,7 @@ def sized_calls(tables: Mapping[str, pa.Table]) -> pa.Table:
     parts, known_parts = _parts(layers, np.flatnonzero(named(map(is_part_of_layer, known))), ops, tid, start, end)
     has_flops[layers[parts[layers] == 0]] = False
     is_dispatch = named(text == _DISPATCH for text in known)
-    compiles = np.flatnonzero(named(_COMPILES.match(text) is not None for text in known))
-    of_compiles = _inside(np.arange(len(start)), compiles, tid, start, end)
+    of_compiles = _inside(np.arange(len(start)), np.flatnonzero(named(is_compile)), tid, start, end)
     has_flops[of_compiles], is_sized[of_compiles] = False, False
     lane = pairs(pid, tid)  # In merged traces, threads of several processes may have the same number.
     counts_flops = _without_another_inside(has_flops, tid, start, end)

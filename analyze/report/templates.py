@@ -62,7 +62,7 @@ def render(page: Page) -> str:
 
 
 def _themes() -> str:
-    """Return the theme colours as CSS properties: those of the system unless chosen; print is light."""
+    """Return the theme colours as CSS properties: the system's unless one is chosen; light in print."""
 
     def block(selector: str, theme: Mapping[str, str]) -> str:
         return f"{selector}{{{''.join(f'--{k}:{v};' for k, v in theme.items())}}}"

@@ -5,7 +5,7 @@
 -- batch fills, after it the batch drains. If full steps warm up (only the first ones are longer than 1.5 times the
 -- lower quartile), it begins at the end of the last of these. With fewer than 5 full steps, or unknown numbers of
 -- requests, there is no steady state, and the row is of all steps. Warm-up and captures of CUDA graphs before the first
--- step are not counted. Tokens as in `serving`; empty if those of a step are not known.
+-- step are not counted. Tokens as in `serving`; empty if a step's tokens are not known.
 -- @param window steady|all = steady   Steps: of the steady state, or all.
 -- @column run_id id               The run.
 -- @column rank index              Process rank.
