@@ -1,7 +1,8 @@
 """`collect run --on-demand, --when, --slowest, --every, --at-step`: record a long job repeatedly.
 
-The folder of the job has a run folder for each recording, named after what triggered it. collect/injected/watching.py
-records; each recording is described here once all of its processes have reported it. Never imports torch.
+The folder of the job has a run folder for each recording, named after what triggered it.
+collect/injected/watching_recorder.py records it; it is described here once all of its processes have reported. Never
+imports torch.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from rich.console import Console
 from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
 from collect.injected.blocks import FULL
-from collect.injected.watching import TRIGGER
+from collect.injected.watching_recorder import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
 from collect.options import RunOptions

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .attached_recorder import AttachedRecorder
 from .compile_log import switch_on
 from .marks import mark
-from .recorder import AttachedRecorder
-from .watching import WatchingRecorder
+from .watching_recorder import WatchingRecorder
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
 """Holds the settings as JSON: collect.profilers.blocks.BlockProfiler.config."""

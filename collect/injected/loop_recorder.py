@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .program_profilers import ProgramProfilers
-from .recorder import AttachedRecorder
+from .step_recorder import StepRecorder
 
 _recorders: list[LoopRecorder] = []
 """Those that record."""
@@ -13,17 +13,16 @@ _program_profilers: list[ProgramProfilers] = []
 """One for the process, once there is a recorder: each would patch torch again."""
 
 
-class LoopRecorder(AttachedRecorder):
-    """Records blocks of steps; nothing but step() says that a step has ended."""
+class LoopRecorder(StepRecorder):
+    """Records blocks of the steps whose ends step() notes."""
 
-    _step_name = "calls of step()"
+    step_name = "calls of step()"
 
     def start(self) -> None:
         """Wait for the first step."""
         if not _program_profilers:
             _program_profilers.append(ProgramProfilers(_yield_to_program))
         self.program_profilers = _program_profilers[0]
-        self.step_function = None
         _recorders.append(self)
         os.register_at_fork(after_in_child=self._in_forked_child)
 
@@ -37,9 +36,6 @@ class LoopRecorder(AttachedRecorder):
         super().end()
         if self in _recorders:
             _recorders.remove(self)
-
-    def _at_exit(self) -> None:
-        self.end()
 
 
 def _yield_to_program() -> None:

@@ -23,12 +23,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from .attached_recorder import AttachedRecorder
 from .blocks import FULL, UNDISTURBED, Block, plan
 from .cuda import is_capturing, uses_cuda
 from .function_steps import MODULE_CALL, FunctionSteps
 from .job import process_group, store_of_ranks
 from .python_profilers import hide_from_cprofile
-from .recorder import AttachedRecorder
 from .session import NotRecordable
 from .step_clock import StepClock
 from .step_rules import RecordingRequest, StepRules
