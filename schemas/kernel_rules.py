@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,58 +89,42 @@ def _rule(kind: str, table: dict[str, Any]) -> KernelRule:
 
 @lru_cache(maxsize=1 << 16)
 def _rank(kind: str, word: str) -> int:
-    """Return the index of the first rule that matches a qualified identifier; the number of rules if none does."""
+    """Return the index of the first rule that matches a qualified identifier; the number of rules if none does.
+
+    Names share most of their identifiers.
+    """
     table = rules()[kind]
     return next((rank for rank, rule in enumerate(table) if rule.pattern.search(word)), len(table))
 
 
-def _ranks(kind: str, words: Collection[str]) -> dict[str, int]:
-    # Names share most of their identifiers, so the index for an identifier is computed once and cached.
-    return {word: _rank(kind, word) for word in words}
+def _first_rule(kind: str, words: Collection[str]) -> KernelRule | None:
+    table = rules()[kind]
+    rank = min((_rank(kind, word) for word in words), default=len(table))
+    return table[rank] if rank < len(table) else None
 
 
 def matching_rule(kind: str, name: str) -> KernelRule | None:
     """Return the rule of a kind (family, algorithm, collective) that classifies a kernel name, or None."""
-    table = rules()[kind]
-    rank = min((_rank(kind, word) for word in _words(_head(name))), default=len(table))
-    return table[rank] if rank < len(table) else None
+    return _first_rule(kind, _words(_head(name)))
 
 
 @lru_cache(maxsize=1 << 13)  # runs share their names; 65,536 would take 40 MB in every process
 def classify(name: str) -> KernelClass:
     """Classify a kernel name, as any profiler writes it."""
-    return classify_all([name])[0]
+    head = _head(name)
+    words = _words(head)
 
+    def value(kind: str) -> str | None:
+        rule = _first_rule(kind, words)
+        return rule.value if rule else None
 
-Ranks = Callable[[str, Collection[str]], Mapping[str, int]]
-"""Maps qualified identifiers to the index of the first rule of a kind that matches, or the number of rules."""
-
-
-def classify_all(names: Sequence[str], ranks: Ranks = _ranks) -> list[KernelClass]:
-    """Classify many names without caching them; `ranks` is called with all their identifiers at once."""
-    heads = [_head(name) for name in names]
-    words = [_words(head) for head in heads]
-    families = [value or OTHER for value in _decide("family", words, ranks)]
-
-    def decide_of(family: str, kind: str) -> list[str | None]:
-        own = [at for at, value in enumerate(families) if value == family]
-        found: list[str | None] = [None] * len(names)
-        for at, value in zip(own, _decide(kind, [words[at] for at in own], ranks), strict=True):
-            found[at] = value
-        return found
-
-    short = [_short_name(head) or name.strip() for head, name in zip(heads, names, strict=True)]
-    algorithms, collectives = decide_of("convolution", "algorithm"), decide_of("communication", "collective")
-    return list(map(KernelClass, short, families, algorithms, collectives))
-
-
-def _decide(kind: str, words: Sequence[Collection[str]], ranks: Ranks) -> list[str | None]:
-    """Apply the rules of a kind to names with these identifiers."""
-    if not words:
-        return []
-    values = [*(rule.value for rule in rules()[kind]), None]
-    rank = ranks(kind, set().union(*words))
-    return [values[min(map(rank.__getitem__, own), default=-1)] for own in words]
+    family = value("family") or OTHER
+    return KernelClass(
+        short_name=_short_name(head) or name.strip(),
+        family=family,
+        algorithm=value("algorithm") if family == "convolution" else None,
+        collective=value("collective") if family == "communication" else None,
+    )
 
 
 # --- C++ names ---------------------------------------------------------------------------------------------------

@@ -4,11 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import lines_run
 
-from analyze.ingestion import kernel_names
 from schemas.kernel_rules import (
     ALGORITHMS,
     COLLECTIVES,
@@ -475,23 +474,6 @@ def test_any_text_has_a_family(name: str) -> None:
     assert (found.algorithm is None) or (found.family == "convolution" and found.algorithm in ALGORITHMS)
     assert (found.collective in COLLECTIVES) if found.family == "communication" else found.collective is None
     assert bool(found.short_name) == bool(name.strip())
-
-
-# Words that rules look for, whole and cut, and letters that only Python's regexes take for letters (k, s) or for \\w.
-_WORDS = sorted({word for _, rule, _ in EXAMPLES for text in rule.matches for word in re.findall(r"\w{2,}", text)})
-FILL = [f"fill_{n}" for n in range(1024)]
-"""Names that make a batch large enough for RE2."""
-_NAME_PIECES = _PIECES | st.sampled_from([*_WORDS, *NAMES, "_", "\u212a", "\u017f", "\u00e9"]) | st.text(max_size=3)
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(_NAME_PIECES, min_size=1).map("".join), max_size=30))
-@example([*NAMES, *(name for _, _, name in EXAMPLES), *(name.swapcase() for name in NAMES)])
-@example(["nvjet\u00e9", "\u00e9_conv2d", "at::\u017foftmax", "at::\u212aernel", "nccl\u00e9Kernel", "x"])
-def test_batch_classification_equals_single_names(names: list[str]) -> None:
-    """RE2 classifies many names at once, Python's own regexes a single name."""
-    found = kernel_names.batch([*names, *FILL]).to_pylist()[: len(names)]
-    assert found == [{"name": name, **classify(name)._asdict()} for name in names]
 
 
 @pytest.mark.parametrize(

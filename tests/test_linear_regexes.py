@@ -161,7 +161,7 @@ def test_beginning_of_a_trace_takes_linear_time(pattern, start):
 def test_kernel_name_takes_linear_time(unit):
     def seconds(length):
         begun = thread_time()
-        kernel_rules.classify_all([unit * (length // len(unit))])
+        kernel_rules.classify.__wrapped__(unit * (length // len(unit)))  # without its cache
         return thread_time() - begun
 
     short, long = (min(seconds(n) for _ in range(3)) for n in (10_000, 80_000))

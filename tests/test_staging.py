@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import pickle
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from support import SAMPLES, sql
 from traces import kernel, write_trace
 
 import analyze
 from analyze.ingestion.discover import discover
-from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.ingest import ingest
 from analyze.ingestion.staging import pool_map, workers
 from analyze.sources.interface import SourceFile
@@ -100,22 +95,3 @@ def test_kernel_names_are_stored_once(tmp_path: Path) -> None:
     analyze.commit(shards)
     stored = sql(store, ask_names)
     assert sql(shards, ask_names) == stored and len(stored) == len(names) + len(names[3:])
-
-
-@settings(deadline=None)
-@given(
-    st.lists(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=30), max_size=12),
-    st.integers(0, 4000),
-    st.integers(2, 4),
-)
-def test_distinct_texts_equal_a_set(parts: list[list[str]], most_bytes: int, most_files: int) -> None:
-    with TemporaryDirectory() as folder:
-        every = DistinctTexts(Path(folder, "all"), most_bytes, most_files)
-        for n, part in enumerate(parts):
-            # Some come as they are, some as a set of another process.
-            other = DistinctTexts(Path(folder, str(n)), most_bytes, most_files)
-            other.add(part)
-            every.add(part if n % 2 else pickle.loads(pickle.dumps(other)))
-            assert list(other) == sorted(set(part))
-        assert list(every) == sorted({text for part in parts for text in part})
-        assert list(every) == list(every)

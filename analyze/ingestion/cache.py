@@ -18,10 +18,10 @@ import msgspec
 
 from analyze.atomic_output import protect
 from analyze.errors import InputError
+from analyze.ingestion.derived_version import derived_version
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.raw_files import given_paths
 from analyze.ingestion.run_folders import is_part_of_job
-from analyze.ingestion.write_derived_tables import derived_version
 from analyze.sources.remote import RawPath, RemotePath
 from analyze.store.cache_folder import cache_folder
 from analyze.store.catalogue import PARSER_VERSION, decoded

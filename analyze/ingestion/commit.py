@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from analyze.errors import InputError
 from analyze.ingestion.file_merging import merge
 from analyze.ingestion.grouping import read_as, spans
 from analyze.ingestion.ingest import MOST_REPORTED, IngestResult, leave_out_second, replaced, sentences, tables_of_run
-from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import (
     COMMIT,
@@ -82,7 +81,6 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
         unfinished = _finish(store, committed, {one.folder for one in waiting})
         chosen = _chosen(store, waiting, allow_missing, result.warnings)
         staging = stack.enter_context(store.staging())
-        pool = stack.enter_context(worker_pool(0))
         written: list[tuple[str, StoredRun, list[StagedFile]]] = []
         failures: list[str] = []
         for one in chosen:
@@ -106,7 +104,7 @@ def commit(store: Store, allow_missing: bool = False) -> IngestResult:
                 elif read.done or not one.missing:
                     folder = staging / str(len(written))
                     result.warnings += replaced(store, read.run, read.files)
-                    written.append((run.run_id, *_finished(read, store, folder, pool)))
+                    written.append((run.run_id, *_finished(read, store, folder)))
                     result.add(read.run, read.files, read.done)
         found = [run for _, run, _ in written] + [store.snapshot.runs[r] for r in result.unchanged]
         if failures and not found:
@@ -284,9 +282,8 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
                 continue
             rows = {(table, rank): n for table, rank, n in file.rows}
             report = FileReport(file.warnings, file.lost, file.info, rows)
-            names = {part.names[name] for name in file.kernel_names}
             written = dict.fromkeys(file.written, Path())
-            taken.done.append(FileResult(pairs[file.place][1], report, names, written))
+            taken.done.append(FileResult(pairs[file.place][1], report, set(file.kernel_names), written))
         for table, files in part.tables.get(planned.run_id, {}).items():
             taken.tables.setdefault(table, []).extend(files)
     run.warnings += [f"{problem}; left out" for problem in taken.lost]
@@ -296,11 +293,11 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
     return taken
 
 
-def _finished(read: _Taken, store: Store, folder: Path, pool: Any) -> tuple[StoredRun, list[StagedFile]]:
+def _finished(read: _Taken, store: Store, folder: Path) -> tuple[StoredRun, list[StagedFile]]:
     """Return the run for the catalogue, and the files still to be moved into the store."""
     every = list(read.done)
     leave_out_second(read.run, read.done)
-    stored, staged = tables_of_run(read.run, read.files, read.done, folder, pool, 1)
+    stored, staged = tables_of_run(read.run, read.files, read.done, folder)
     stored.tables = read.tables
     if len(read.done) < len(every):
         for table in (t for t in read.tables if t not in RUN_TABLES):

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 
 from analyze.derive import DERIVED
 from analyze.ingestion import kernel_names
+from analyze.ingestion.derived_version import derived_digest, is_stale, rules_digest
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.staging import LITTLE, pool_map
 from analyze.ingestion.table_files import TableWriter
-from analyze.ingestion.write_derived_tables import derived_digest, full_tables, is_stale, write_derived
+from analyze.ingestion.write_derived_tables import full_tables, write_derived
 from analyze.sources.interface import Mapper
 from analyze.store.catalogue import StoredRun
 from analyze.store.store import StagedFile, Store
@@ -59,11 +61,9 @@ def _derived_run(store: Store, run_id: str, folder: Path, mapper: Mapper) -> tup
             writer.write(kernel_names.batch(names))
         files.append(StagedFile("kernel_names", [0], path))
     derived = derived_digest(store.snapshot.runs, run.full)
-    return msgspec.structs.replace(run, rules=kernel_names.rules_digest(), derived=derived, tables=recorded), files
+    return msgspec.structs.replace(run, rules=rules_digest(), derived=derived, tables=recorded), files
 
 
 def _kernel_names(store: Store, run: StoredRun, folder: Path) -> Iterator[str]:
-    import pyarrow.parquet as pq
-
     for file in run.tables.get("kernel_names", []):
         yield from pq.read_table(store.fetch(file, folder), columns=["name"], partitioning=None)["name"].to_pylist()

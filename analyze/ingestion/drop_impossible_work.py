@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from analyze.derive.impossible_work import (
     BEFORE_NS,
@@ -19,9 +22,6 @@ from analyze.derive.impossible_work import (
 from analyze.derive.numpy_columns import Ints, Mask, equals, ints
 from analyze.ingestion.table_files import RowGroupWriter
 from analyze.sources.interface import FileReport, SourceFile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TABLES = {"kernels": "name", "memcpys": "kind", "memsets": "dst_memory"}
 """Tables of GPU work, and the column that describes a row."""
@@ -52,7 +52,7 @@ def drop_impossible_work(file: SourceFile, written: dict[tuple[str, int], Path],
             if path := written.get((table, rank)):
                 parts.append(_work(table, path))
                 staged.append(_Staged(table, path, sum(p.num_rows for p in parts[:-1]), parts[-1].num_rows))
-        work = _concat(parts)
+        work = pa.concat_tables(parts)
         calls = read_calls(work, _row_groups(written.get(("cuda_calls", rank)), CALL_COLUMNS))
 
         def names(rows: Ints, staged: list[_Staged] = staged) -> Ints:
@@ -120,8 +120,6 @@ def _recorded_from(rank: int, work: pa.Table, written: Mapping[tuple[str, int], 
 
 def _first_starts(path: Path) -> Iterator[int]:
     """Yield the smallest start of each row group."""
-    import pyarrow.parquet as pq
-
     metadata = pq.read_metadata(path)
     column = metadata.schema.to_arrow_schema().get_field_index("start_ns")
     for number in range(metadata.num_row_groups):
@@ -132,8 +130,6 @@ def _first_starts(path: Path) -> Iterator[int]:
 
 def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int) -> str:
     """Describe the longest of some rows."""
-    import pyarrow.compute as pc
-
     rows = np.flatnonzero(mask)
     at = int(rows[np.argmax(pc.fill_null(work.column("dur_ns"), -1).to_numpy()[rows])])
     one = next(s for s in staged if s.first <= at < s.first + s.rows)
@@ -149,8 +145,6 @@ def _example(work: pa.Table, mask: Mask, staged: Iterable[_Staged], zero_ns: int
 
 def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], report: FileReport, rank: int) -> None:
     """Rewrite a staged file without some of its rows."""
-    import pyarrow as pa
-
     left = one.rows - int(np.count_nonzero(false))
     if left == one.rows:
         return
@@ -160,7 +154,7 @@ def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], rep
         return
     checked = one.path.with_suffix(".checked")
     first = 0
-    with RowGroupWriter(checked, _schema(one.path)) as writer:
+    with RowGroupWriter(checked, pq.read_schema(one.path)) as writer:
         for part in _row_groups(one.path, None):
             writer.write(part.filter(pa.array(~false[first : first + part.num_rows])))
             first += part.num_rows
@@ -169,8 +163,6 @@ def _remove(one: _Staged, false: Mask, written: dict[tuple[str, int], Path], rep
 
 def _codes(one: _Staged) -> Ints:
     """Return numbers that identify what each row of a table is."""
-    import pyarrow.compute as pc
-
     column = _read(one.path, (_TABLES[one.table],)).unify_dictionaries().column(0).combine_chunks()
     codes: Ints = pc.fill_null(column.indices, -1).to_numpy().astype(np.int64)
     return codes * len(_TABLES) + list(_TABLES).index(one.table)
@@ -179,9 +171,6 @@ def _codes(one: _Staged) -> Ints:
 def _work(table: str, path: Path) -> pa.Table:
     """Read WORK_COLUMNS of a table. Copies of managed memory get no stream: they run during the kernel that needs
     them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if table != "memcpys":
         return _read(path, WORK_COLUMNS)
     copies = _read(path, (*WORK_COLUMNS, "kind"))
@@ -190,29 +179,13 @@ def _work(table: str, path: Path) -> pa.Table:
     return copies.set_column(copies.schema.get_field_index("stream"), "stream", stream).select(WORK_COLUMNS)
 
 
-def _concat(parts: list[pa.Table]) -> pa.Table:
-    import pyarrow as pa
-
-    return pa.concat_tables(parts)
-
-
-def _schema(path: Path) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    return pq.read_schema(path)
-
-
 def _read(path: Path, columns: Iterable[str]) -> pa.Table:
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(path) as file:
         return file.read([*columns])
 
 
 def _row_groups(path: Path | None, columns: Iterable[str] | None) -> Iterator[pa.Table]:
     """Yield the row groups of a file; nothing without a file."""
-    import pyarrow.parquet as pq
-
     if path is None:
         return
     with pq.ParquetFile(path) as file:

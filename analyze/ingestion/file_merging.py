@@ -12,15 +12,16 @@ from concurrent.futures import Executor
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from analyze.errors import InputError
 from analyze.ingestion.table_files import RowGroupWriter
 from analyze.store.catalogue import RUN_TABLES
 from analyze.store.store import StagedFile
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SMALL = 128 << 20
 """Bytes below which a file is merged with others."""
@@ -90,10 +91,6 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
 
     Raises InputError for one that cannot be read.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     reading = sources[0]
     try:
         metadata = []
@@ -138,8 +135,6 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
 
 
 def _opened(path: Path, metadata: Any) -> Any:
-    import pyarrow.parquet as pq
-
     return pq.ParquetFile(path, metadata=metadata, page_checksum_verification=True)
 
 
@@ -155,8 +150,6 @@ def _places(file: Any, at: int) -> Iterator[_Place]:
 
 def _values(file: Any, group: int, column: int, name: str) -> tuple[Any, ...]:
     """Return the distinct values of a column in a row group in ascending order, NULL last."""
-    import pyarrow.compute as pc
-
     known = file.metadata.row_group(group).column(column).statistics
     if known is not None and known.has_min_max and known.min == known.max and not known.null_count:
         return (known.min,)

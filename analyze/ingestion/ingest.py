@@ -8,22 +8,23 @@ from concurrent.futures import Executor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from analyze.cpus import cpus
 from analyze.errors import InputError, MachineError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.distinct_texts import DistinctTexts
+from analyze.ingestion.derived_version import derived_digest, derived_version, rules_digest
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.grouping import read_as
 from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.run_folders import RunInput
-from analyze.ingestion.staging import FileResult, pool_map, read_files, workers
+from analyze.ingestion.staging import FileResult, read_files, workers
 from analyze.ingestion.table_files import TableWriter, write_rows
-from analyze.ingestion.write_derived_tables import derived_digest, derived_version, full_tables
+from analyze.ingestion.write_derived_tables import full_tables
 from analyze.sources.interface import SourceFile
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.file_digest import file_state
@@ -117,7 +118,7 @@ def ingest(
                 for one in done:
                     one.report.warnings = list(map(run.shown, one.report.warnings))
                 derived = derived_digest(store.snapshot.runs, run.full)
-                stored, written = _finish_run(run, files, done, staging / str(at), pool, jobs, derived)
+                stored, written = _finish_run(run, files, done, staging / str(at), pool, derived)
                 store.commit(run.run_id, stored, written)
                 found.append(stored)
                 result.add(run, files, done)
@@ -181,7 +182,6 @@ def _finish_run(
     done: list[FileResult],
     folder: Path,
     pool: Executor,
-    jobs: int,
     derived: str,
 ) -> tuple[StoredRun, list[StagedFile]]:
     """Add the tables of the run as a whole: runs, rank_hosts and kernel_names.
@@ -189,7 +189,7 @@ def _finish_run(
     Of two files with the same rows, the second is left out. Raises InputError if the user named it.
     """
     leave_out_second(run, done)
-    stored, staged = tables_of_run(run, files, done, folder, pool, jobs)
+    stored, staged = tables_of_run(run, files, done, folder)
     stored.derived = derived
     staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
     return stored, merged(staged, folder / "merged", pool, _MOST_FILES)
@@ -215,11 +215,9 @@ def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
 
 
 def tables_of_run(
-    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path, pool: Executor, jobs: int
+    run: RunInput, files: list[StoredFile], done: list[FileResult], folder: Path
 ) -> tuple[StoredRun, list[StagedFile]]:
     """Write the tables of RUN_TABLES to a folder; return the run for the catalogue, without files, and these files."""
-    import pyarrow as pa
-
     # Chunks were read into this memory; a million kernel names on top would be the peak.
     pa.default_memory_pool().release_unused()
     ranks = {rank for d in done for _, rank in d.report.rows} or {f.rank for f in run.files}
@@ -230,22 +228,21 @@ def tables_of_run(
     known = {k: v for k, v in run.columns.items() if v is not None}
     row = {**info, **known, "run_id": run.run_id, "ranks": len(ranks), "warnings": "\n".join(warnings) or None}
     staged = [StagedFile("runs", [0], folder / "runs.parquet")]
-    write = pool.submit(write_rows, "runs", [row], staged[0].path)
+    write_rows("runs", [row], staged[0].path)
     if hosts := _hosts(run, done):
         staged.append(StagedFile("rank_hosts", sorted(hosts), folder / "rank_hosts.parquet"))
         rows = [{"run_id": run.run_id, "rank": rank, "host": hosts[rank]} for rank in sorted(hosts)]
         write_rows("rank_hosts", rows, staged[-1].path)
     path = folder / "kernel_names.parquet"
+    names = sorted(set().union(*(d.kernel_names for d in done)))
     with TableWriter(path, "kernel_names", run.run_id) as writer:
-        parts = ((part,) for part in names_of(done, folder))
-        for batch in pool_map(pool, jobs)(kernel_names.batch, parts):
-            writer.write(batch)
-    if writer.rows:
+        for first in range(0, len(names), _NAMES):
+            writer.write(kernel_names.batch(names[first : first + _NAMES]))
+    if names:
         staged.append(StagedFile("kernel_names", [0], path))
-    write.result()
     stored = StoredRun(
         parser=PARSER_VERSION,
-        rules=kernel_names.rules_digest(),
+        rules=rules_digest(),
         derived=derived_version(),
         full=run.full,
         files=files,
@@ -258,13 +255,3 @@ def _hosts(run: RunInput, done: Sequence[FileResult]) -> dict[int, str]:
     """Return the host of each rank: from the manifest, else from the file."""
     said = {rank: d.report.info.get("host") for d in done for _, rank in d.report.rows}
     return {rank: host for rank, file_host in said.items() if (host := run.hosts.get(rank) or file_host)}
-
-
-def names_of(done: Sequence[FileResult], folder: Path) -> Iterator[list[str]]:
-    """Yield batches of the distinct kernel names of some files in ascending order; spills to `folder`."""
-    names = DistinctTexts(folder / "names")
-    for result in done:
-        names.add(result.kernel_names)
-    remaining = iter(names)
-    while part := list(islice(remaining, _NAMES)):
-        yield part

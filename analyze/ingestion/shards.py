@@ -25,7 +25,7 @@ from msgspec import Meta
 from analyze.cpus import cpus
 from analyze.errors import InputError
 from analyze.ingestion.file_merging import merged
-from analyze.ingestion.ingest import IngestResult, is_current, names_of, sentences, stored_files
+from analyze.ingestion.ingest import IngestResult, is_current, sentences, stored_files
 from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.run_folders import RunInput
@@ -130,8 +130,7 @@ class ReadFile(msgspec.Struct, kw_only=True):
     rows: list[tuple[str, Rank, Count]] = []
     """Table, rank and rows."""
     written: list[_TAKEN] = []
-    kernel_names: list[Count] = []
-    """Indices into the names of the shard."""
+    kernel_names: list[str] = []
 
     def __post_init__(self) -> None:
         _check_columns(self.info)
@@ -141,7 +140,6 @@ class ShardPart(msgspec.Struct, kw_only=True):
     """The result of a shard."""
 
     finished_ns: int
-    names: list[str] = []
     files: dict[str, list[ReadFile]] = {}
     """By run, in the order of the run's files."""
     tables: dict[str, dict[str, list[TableFile]]] = {}
@@ -160,8 +158,6 @@ class ShardPart(msgspec.Struct, kw_only=True):
             numbers = dict(enumerate(runs[run_id]))
             if any(numbers.pop(file.place, None) != share.number for file in files):
                 raise ValueError(f"its raw files of run {run_id!r} are not those of its share")
-            if any(name >= len(self.names) for file in files for name in file.kernel_names):
-                raise ValueError("a kernel name is missing")
         for run_id in {*self.files, *self.tables}:
             tables = self.tables.get(run_id, {})
             read = Counter(taken for file in self.files.get(run_id, ()) for taken in file.written)
@@ -222,7 +218,6 @@ def ingest_shard(
             staging = stack.enter_context(store.shard_at_work(name))
             pool = stack.enter_context(worker_pool(workers(raw, jobs)))
             progress.start(sum(size for _, size in raw))
-            names: dict[str, int] = {}
             for at, (run, plan_of_run) in enumerate(zip(runs, planned, strict=True)):
                 if not again and is_current(store, run, plan_of_run.stored):
                     part.unchanged.append(run.run_id)
@@ -232,7 +227,7 @@ def ingest_shard(
                     done, lost = read_files(mine, staging / str(at), pool, jobs, progress)
                     places = {run.files[place]: place for place in own[at]}
                     part.files[run.run_id] = sorted(
-                        [_read_file(places[d.file], d, names, staging) for d in done]
+                        [_read_file(places[d.file], d) for d in done]
                         + [ReadFile(place=places[file], problem=problem) for file, problem in lost.items()],
                         key=lambda f: f.place,
                     )
@@ -241,7 +236,7 @@ def ingest_shard(
                         tables.setdefault(file.table, []).append(store.place(run.run_id, file, mark))
                     result.add(mine, [s for s, _ in files_of(plan_of_run, own[at])], done)
                     result.warnings += [f"{problem}; left out" for problem in lost.values()]
-            part.names, part.finished_ns = list(names), time.time_ns()
+            part.finished_ns = time.time_ns()
             store.write_shard(f"{folder}/{PLAN}", msgspec.json.encode(plan))
             store.write_shard(f"{name}.json", msgspec.json.encode(part))
     result.read_as = f"shard {share.number} of {share.of}: {len(raw)} of {sum(len(r.files) for r in runs)} raw files"
@@ -284,7 +279,7 @@ def shards_of(runs: list[PlannedRun], of: int) -> list[list[int]]:
     return found
 
 
-def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path) -> ReadFile:
+def _read_file(place: int, done: FileResult) -> ReadFile:
     report = done.report
     return ReadFile(
         place=place,
@@ -293,7 +288,7 @@ def _read_file(place: int, done: FileResult, names: dict[str, int], folder: Path
         info=report.info,
         rows=[(table, rank, rows) for (table, rank), rows in report.rows.items()],
         written=list(done.written),
-        kernel_names=[names.setdefault(name, len(names)) for part in names_of([done], folder) for name in part],
+        kernel_names=sorted(done.kernel_names),
     )
 
 

@@ -12,12 +12,14 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from analyze import sources
 from analyze.errors import InputError, StorageError
 from analyze.ingestion import kernel_names
-from analyze.ingestion.distinct_texts import DistinctTexts
 from analyze.ingestion.drop_impossible_work import drop_impossible_work
 from analyze.ingestion.graph_captures import captured_rows
 from analyze.ingestion.progress import Progress
@@ -28,9 +30,6 @@ from analyze.sources.compressed import is_gzip
 from analyze.sources.interface import FileReport, Mapper, SourceFile, inline_map
 from analyze.sources.remote import RemotePath
 from analyze.store.file_digest import file_state, printable_text
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 LITTLE = 1 << 20
 """Total bytes on disk below which no process is started."""
@@ -48,8 +47,7 @@ class FileResult:
 
     file: SourceFile
     report: FileReport
-    kernel_names: Iterable[str]
-    """Each once."""
+    kernel_names: set[str]
     written: dict[tuple[str, int], Path]
     """Parquet file by table and rank."""
 
@@ -148,16 +146,11 @@ def shifted(batch: pa.RecordBatch, shift_ns: int) -> pa.RecordBatch:
     at = batch.schema.get_field_index("start_ns") if shift_ns else -1
     if at < 0:
         return batch
-    import pyarrow.compute as pc
-
     return batch.set_column(at, batch.schema.field(at), pc.add(batch.column(at), shift_ns))
 
 
 def _with_ranks(table: str, batch: pa.RecordBatch, shift: int) -> pa.RecordBatch:
     """Return a batch with shifted ranks of process groups and peers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     at = batch.schema.get_field_index("ranks" if table == "process_groups" else "group_ranks") if shift else -1
     if at < 0:
         return batch
@@ -180,10 +173,7 @@ def _write_file(
     progress: Progress | None = None,
 ) -> FileResult:
     """Read one raw file and write its rows to FOLDER/TABLE/rank-N.parquet."""
-    import pyarrow as pa
-
-    names = DistinctTexts(folder / "names")
-    result = FileResult(file, FileReport(), names, {})
+    result = FileResult(file, FileReport(), set(), {})
     size = file_state(file.path).bytes
     before = size // 2 if isinstance(file.path, RemotePath) else 0  # fetching counts as half of the work
     reported = 0
@@ -208,7 +198,7 @@ def _write_file(
             writers[table, rank].write(batch)
             if table in kernel_names.COLUMNS:
                 found = batch.column(kernel_names.COLUMNS[table]).dictionary.to_pylist()
-                names.add(n for n in found if n is not None)
+                result.kernel_names.update(n for n in found if n is not None)
             advance(before + min(size, result.report.position) * (size - before) // max(size, 1))
         result.report.rows = {key: w.rows for key, w in writers.items()}
         result.written = {key: w.path for key, w in writers.items() if w.rows}

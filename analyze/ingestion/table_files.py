@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from analyze.stored_tables import TABLES
+from schemas.table_declaration import arrow_schema
 
 ROW_GROUP = 256 << 10
 """Most rows of a row group."""
@@ -71,8 +74,6 @@ class RowGroupWriter:
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
 
     def _write(self, found: list[pa.Table]) -> None:
-        import pyarrow as pa
-
         if self._writer is None:
             small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
             self._writer = _open_writer(self.path, self._schema, small)
@@ -88,21 +89,14 @@ class TableWriter(RowGroupWriter):
     """Writes a table's rows of one rank and adds run_id and rank."""
 
     def __init__(self, path: Path, table: str, run_id: str, rank: int = 0):
-        from analyze.stored_tables import TABLES
-        from schemas.table_declaration import arrow_schema
-
         super().__init__(path, arrow_schema(TABLES[table]))
         self._run_id, self._rank = run_id, rank
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add a batch that has the table's columns without run_id and rank."""
-        import pyarrow as pa
-
         super().write(pa.Table.from_batches([rows]))
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
-        import pyarrow as pa
-
         text = self._run_id.encode()
         run_id = pa.StringArray.from_buffers(1, pa.py_buffer(_int32(0) + _int32(len(text))), pa.py_buffer(text))
         arrays = {
@@ -115,8 +109,6 @@ class TableWriter(RowGroupWriter):
 
 def _dictionaries(rows: pa.Table) -> dict[int, int]:
     """Return the bytes of each dictionary of some rows by address; parts of a batch may share a dictionary."""
-    import pyarrow as pa
-
     encoded = [column for column in rows.columns if pa.types.is_dictionary(column.type)]
     texts = [chunk.dictionary for column in encoded for chunk in column.chunks]
     return {letters.address: text.nbytes for text in texts if (letters := text.buffers()[-1]) is not None}
@@ -124,8 +116,6 @@ def _dictionaries(rows: pa.Table) -> dict[int, int]:
 
 # Built from buffers, because pa.scalar(), pa.array() and pa.table() import pandas if installed: 0.3 s.
 def _repeated(number: int, n: int) -> pa.Int32Array:
-    import pyarrow as pa
-
     return pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_int32(number) * n)])
 
 
@@ -135,9 +125,6 @@ def _int32(number: int) -> bytes:
 
 def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
     """Open a ParquetWriter with the settings of a store's files. Raises OSError."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     path.parent.mkdir(parents=True, exist_ok=True)
     # Numbers seldom repeat: dictionaries of them would cost time and space.
     return pq.ParquetWriter(
@@ -152,12 +139,6 @@ def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
 
 def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
     """Write a small table from dicts. Raises KeyError for keys that are no columns."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from analyze.stored_tables import TABLES
-    from schemas.table_declaration import arrow_schema
-
     schema = arrow_schema(TABLES[table])
     unknown = {k for r in rows for k in r} - set(schema.names)
     if unknown:

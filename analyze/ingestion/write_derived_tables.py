@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
 from analyze.derive import DERIVED, FULL_TABLES
 from analyze.derive.interface import FULL
-from analyze.derive.numpy_columns import text_codes
-from analyze.ingestion import kernel_names
+from analyze.ingestion.kernel_names import with_kernel_names
 from analyze.ingestion.table_files import TableWriter
 from analyze.sources.interface import Mapper, batch_schema
-from schemas import api_roles
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analyze.store.catalogue import StoredRun
     from analyze.store.store import Store
-
-
-@cache
-def derived_version() -> str:
-    """Return a digest of the versions of all derived tables and of the rules that they follow."""
-    roles = [(rule.role, rule.waits_for, rule.matches) for rule in api_roles.rules()]
-    versions = repr(sorted((one.name, one.version) for one in DERIVED)) + kernel_names.rules_digest() + repr(roles)
-    return hashlib.blake2b(versions.encode(), digest_size=8).hexdigest()
-
-
-def derived_digest(runs: Mapping[str, StoredRun], full: str | None) -> str:
-    """Return a digest of what the derived tables of a run are computed by; `full` is its full block, if it has one.
-
-    For a GPU-only block they are computed from its full block, too.
-    """
-    if full is None or full not in runs:
-        return derived_version()
-    states = repr([f.state for f in runs[full].files])
-    return hashlib.blake2b((derived_version() + states).encode(), digest_size=8).hexdigest()
-
-
-def is_stale(runs: Mapping[str, StoredRun], run_id: str) -> bool:
-    """Return whether the stored derived tables of a run are of another version or another full block."""
-    return runs[run_id].derived != derived_digest(runs, runs[run_id].full)
 
 
 def full_tables(store: Store, full: str | None, folder: Path) -> dict[tuple[str, int], Path]:
@@ -97,7 +70,6 @@ def _write_one(
 ) -> Path | None:
     """Derive one table of one rank; return its file, or None if it has no rows."""
     [one] = [one for one in DERIVED if one.name == table]
-
     read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, rank, columns))
     rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})
     if not rows.num_rows:
@@ -109,31 +81,9 @@ def _write_one(
     return path
 
 
-Read = Callable[[str, Sequence[str]], "pa.Table"]
-"""Reads columns of a table of one rank."""
-
-
-def with_kernel_names(read: Read) -> Read:
-    """Return a reader that also has `kernel_names`, a table of the run: rows for the names of the rank's kernels."""
-
-    def read_any(table: str, columns: Sequence[str]) -> pa.Table:
-        import pyarrow as pa
-
-        if table != "kernel_names":
-            return read(table, columns)
-        names = text_codes([read("kernels", ["name"])["name"]])[1].to_pylist()
-        return pa.Table.from_batches([kernel_names.batch(names)]).select([*columns])
-
-    return read_any
-
-
 def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> pa.Table:
     """Read columns of a rank's rows of a Parquet file, NULL if an older version did not write them; without a file, no
     rows."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     schema = pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns])
     if path is None:
         return schema.empty_table()

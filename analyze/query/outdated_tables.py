@@ -10,7 +10,8 @@ import duckdb
 
 from analyze.derive import derive
 from analyze.derive.interface import FULL
-from analyze.ingestion.write_derived_tables import is_stale, with_kernel_names
+from analyze.ingestion.derived_version import is_stale
+from analyze.ingestion.kernel_names import with_kernel_names
 from analyze.query.databases import registered_tables
 from analyze.query.sql_checks import failure
 from analyze.query.table_scans import Run, TableScans

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from analyze.derive.twins import COLLECTIVE
 from analyze.ingestion import kernel_names
+from analyze.ingestion.derived_version import rules_digest
 from analyze.query.literals import text_literal
 from analyze.query.outdated_tables import derive_outdated
 from analyze.query.selected_runs import SelectedRuns
@@ -54,7 +55,7 @@ def _create_view(selected: SelectedRuns, table: str, scan: str) -> None:
 
 def _create_kernel_names(scans: TableScans) -> None:
     """Create `kernel_names` as stored, or with names classified again if the rules have changed since."""
-    if all(s.snapshot.runs[r].rules == kernel_names.rules_digest() for s, r in scans.runs):
+    if all(s.snapshot.runs[r].rules == rules_digest() for s, r in scans.runs):
         scans.execute(f"CREATE VIEW kernel_names AS {scans.scan('kernel_names')}")
         return
     stored = scans.execute(f"SELECT run_id, name FROM ({scans.scan('kernel_names')})").fetchall()
