@@ -110,8 +110,9 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
     engine = Engine(stores, replace(selection, profiler=selection.profiler or "all"))
     held = holdings(engine)
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
-    # One of several passes of a workload answers a query.
-    engines = {p: Engine(stores, replace(selection, prefer=p)) for p in {q.prefer for q in queries}}
+    # One of several passes of a workload answers a query; without a note there is one pass of each workload.
+    several = Engine(stores, selection).note
+    engines = {p: Engine(stores, replace(selection, prefer=p)) if several else engine for p in {q.prefer for q in queries}}
     answered, unanswered, empty = [], [], []
     for query in queries:
         lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in engines[query.prefer].run_ids)))
