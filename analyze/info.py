@@ -112,7 +112,8 @@ def inspect(stores: Sequence[Store], selection: Selection, folders: Sequence[Pat
     queries = sorted(catalog(folders).values(), key=lambda q: (q.group, q.name))
     # One of several passes of a workload answers a query; without a note there is one pass of each workload.
     several = Engine(stores, selection).note
-    engines = {p: Engine(stores, replace(selection, prefer=p)) if several else engine for p in {q.prefer for q in queries}}
+    passes = {q.prefer for q in queries}
+    engines = {p: Engine(stores, replace(selection, prefer=p)) if several else engine for p in passes}
     answered, unanswered, empty = [], [], []
     for query in queries:
         lacking = needs_of(query, {}).lacking(set().union(*(held[r] for r in engines[query.prefer].run_ids)))
