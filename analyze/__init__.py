@@ -42,7 +42,7 @@ from analyze.traces import Paths, Traces, as_names, as_paths, as_texts
 
 if TYPE_CHECKING:
     from analyze.comparison import Comparison
-    from analyze.ingestion.cache import Contents
+    from analyze.ingestion.cached_stores import Contents
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
     from analyze.ingestion.progress import Progress
@@ -345,7 +345,7 @@ def cache(clear: bool = False, max_size: str | int | None = None) -> Contents:
     `clear`: first remove all that are not in use. `max_size`: first evict the least recently used ones down to this
     size, in bytes or a text such as "5GB". Raises InputError.
     """
-    from analyze.ingestion.cache import contents
+    from analyze.ingestion.cached_stores import contents
 
     return contents(clear, max_size)
 

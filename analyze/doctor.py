@@ -9,7 +9,7 @@ import sys
 from analyze.browser import has_browser
 from analyze.cpus import cpus
 from analyze.errors import InputError
-from analyze.ingestion.cache import contents
+from analyze.ingestion.cached_stores import contents
 from analyze.store.file_digest import printable, printable_text
 from schemas import extras
 from schemas.checks import Check

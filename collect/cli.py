@@ -93,7 +93,7 @@ def run(
     from rich.console import Console
 
     from collect.run import run as run_once
-    from collect.run_command import Signals
+    from collect.signals import Signals
     from collect.watch import watch
     from schemas.errors import ReportedError
 
@@ -138,7 +138,7 @@ def ab(
     """
     from rich.console import Console
 
-    from collect.run_command import Signals
+    from collect.signals import Signals
     from collect.sweep.sides import Side, plan_sides, record_sides
     from schemas.errors import ReportedError
 
@@ -211,7 +211,7 @@ def sweep(
     """
     from rich.console import Console
 
-    from collect.run_command import Signals
+    from collect.signals import Signals
     from collect.sweep.plan import read_plan
     from collect.sweep.sweep import sweep as run_sweep
     from collect.sweep.tasks import launch, parse_options, script

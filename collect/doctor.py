@@ -160,7 +160,7 @@ def _attaching() -> Check:
 
     from collect.option_checks import make_options
     from collect.run import run
-    from collect.run_command import Signals
+    from collect.signals import Signals
     from schemas.manifest import read_manifest
 
     name, steps = "attaching", 3

@@ -20,7 +20,7 @@ class BlockReport(msgspec.Struct, kw_only=True):
     """How one block of steps was recorded, or the whole of a program: see schemas.manifest.RankRecording."""
 
     kind: str
-    """collect.injected.blocks: undisturbed, gpu or full."""
+    """collect.injected.step_blocks: undisturbed, gpu or full."""
     counted_steps: int | None = None
     warmed_up: bool | None = None
     aligned: bool | None = None

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from collect.injected.blocks import UNDISTURBED
+from collect.injected.step_blocks import UNDISTURBED
 from collect.rank_reports import AttachedReport, RankReport
 from schemas.files import part_file
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from collect.injected.blocks import UNDISTURBED
+from collect.injected.step_blocks import UNDISTURBED
 from collect.profilers.base import Profiler, list_files
 from collect.profilers.gpu import GpuProfiler
 from collect.rank_reports import AttachedReport, BlockReport, RankReport

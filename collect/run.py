@@ -25,9 +25,10 @@ from collect.profilers.gpu import GpuProfiler
 from collect.program_processes import marked_processes
 from collect.rank_reports import AttachedReport, read_exit_codes, read_reports
 from collect.recorded_pass import RecordedPasses
-from collect.run_command import Signals, run_logged
+from collect.run_command import run_logged
 from collect.run_folder import RunFolder
 from collect.sampler import SAMPLES_NAME, sampling
+from collect.signals import Signals
 from collect.workload.spec import WorkerSpec
 from schemas.errors import InputError, ReportedError
 from schemas.isolation import python, python_variables

@@ -1,4 +1,4 @@
-"""Runs a command, shows and logs its output, and passes Ctrl-C and SIGTERM on to everything it started."""
+"""Run a command, show and log its output, and pass signals on to its processes (signals.py)."""
 
 from __future__ import annotations
 
@@ -7,69 +7,15 @@ import signal
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any
+
+from collect.signals import Signals, escalate, signal_group
 
 POLL_S = 0.1
-GRACE_S = 30.0
-"""How long an interrupted command may take to write its recording, before SIGTERM and then SIGKILL."""
-KILL_AFTER_S = 10.0
 DRAIN_S = 2.0
 """How long the last output may take to be copied, where a process that the command left behind may write more."""
-
-
-class Signals:
-    """Catches and counts SIGINT, SIGTERM and, unless it is ignored, SIGHUP inside the `with` block.
-
-    `notices` maps further signals to functions that return what each means. They may reach every process of a job
-    (Slurm's do), so processes started inside the block ignore them. SIGUSR1 and SIGUSR2 that are no notices, and have
-    no handler yet, are for the program (sbatch --signal=USR1@90): run_logged passes them on.
-    """
-
-    def __init__(self, notices: Mapping[int, Callable[[], str]] | None = None) -> None:
-        self.count = 0
-        self.reason = "interrupted"
-        """Why to end, from the first signal."""
-        self.for_program: list[int] = []
-        """Signals to pass on to the program."""
-        self._notices = notices or {}
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> Signals:
-        # nohup ignores SIGHUP, so that the recording goes on.
-        hangup = [signal.SIGHUP] if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN else []
-        for number in (signal.SIGINT, signal.SIGTERM, *hangup, *self._notices):
-            self._previous[number] = signal.signal(number, self._on_signal)
-        for number in {signal.SIGUSR1, signal.SIGUSR2} - self._notices.keys():
-            if signal.getsignal(number) == signal.SIG_DFL:
-                self._previous[number] = signal.signal(number, lambda number, frame: self.for_program.append(number))
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if not self.count and number in self._notices:
-            self.reason = self._notices[number]()
-        self.count += 1
-
-    @contextmanager
-    def ignored_by_children(self) -> Iterator[None]:
-        """Make processes that are started in this block ignore the notices, unless they install a handler.
-
-        Ignored and not blocked, since shells unblock signals. A notice that arrives inside this block is lost.
-        """
-        previous = {number: signal.signal(number, signal.SIG_IGN) for number in self._notices}
-        try:
-            yield
-        finally:
-            for number, handler in previous.items():
-                signal.signal(number, handler)
 
 
 def run_logged(
@@ -111,13 +57,13 @@ def run_logged(
                 return child.wait(POLL_S)
             on_tick()
             while signals.for_program:
-                _signal_group(child.pid, signals.for_program.pop(0))
-            _escalate(child.pid, signals, sent_s)
+                signal_group(child.pid, signals.for_program.pop(0))
+            escalate(child.pid, signals, sent_s)
     finally:
         if signals.count or sys.exc_info()[0]:
             # Processes that outlive an interrupted command (data loaders of a killed process) would keep a GPU busy.
             # Those that a command leaves behind at its own end are meant to go on.
-            _signal_group(child.pid, signal.SIGKILL)
+            signal_group(child.pid, signal.SIGKILL)
         for copy in copies:
             with suppress(subprocess.TimeoutExpired):
                 copy.wait(DRAIN_S)
@@ -165,24 +111,3 @@ def _stream(target: int) -> tuple[int, int]:
 def _append(path: str, flags: int) -> int:
     """Open a log in append mode: a program that truncates it (`> /dev/stderr`) must not leave a hole in it."""
     return os.open(path, flags | os.O_APPEND, 0o600)
-
-
-def _escalate(group: int, signals: Signals, sent_s: list[float]) -> None:
-    """Send the next of SIGINT, SIGTERM and SIGKILL when it is due; `sent_s` holds when the previous ones were sent."""
-    now = time.monotonic()
-    if not signals.count:
-        return
-    if not sent_s:
-        _signal_group(group, signal.SIGINT)
-    elif len(sent_s) == 1 and (signals.count > 1 or now - sent_s[0] > GRACE_S):
-        _signal_group(group, signal.SIGTERM)
-    elif len(sent_s) == 2 and now - sent_s[1] > KILL_AFTER_S:
-        _signal_group(group, signal.SIGKILL)
-    else:
-        return
-    sent_s.append(now)
-
-
-def _signal_group(group: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)

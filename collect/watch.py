@@ -22,7 +22,7 @@ from rich.console import Console
 
 from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
-from collect.injected.blocks import FULL
+from collect.injected.step_blocks import FULL
 from collect.injected.watching_recorder import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
 from collect.option_checks import resolve
@@ -41,9 +41,10 @@ from collect.run import (
     say,
     shell_code,
 )
-from collect.run_command import Signals, run_logged
+from collect.run_command import run_logged
 from collect.run_folder import RunFolder, make_private, run_id, utc_now
 from collect.sampler import SAMPLES_NAME, sampling
+from collect.signals import Signals
 from schemas.errors import InputError, ReportedError
 from schemas.files import part_file
 from schemas.manifest import Manifest

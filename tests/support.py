@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import analyze
 from analyze.derive import derive
-from analyze.ingestion.cache import open_stores
+from analyze.ingestion.cached_stores import open_stores
 from analyze.query.engine import Engine
 from analyze.query.modules import defining, words
 from analyze.query.query_declaration import ResultColumn

@@ -14,7 +14,7 @@ from traces import kernel, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.ingestion import cache
+from analyze.ingestion import cached_stores
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_added_and_removed_files_are_noticed(own: Path, tmp_path: Path) -> None:
     traces(folder, "c")
     (folder / "a.json").unlink()
     assert {r["name"] for r in ask(folder, "kernel-share")} == {"b", "c"}
-    assert len(cache.entries()) == 1
+    assert len(cached_stores.entries()) == 1
 
 
 def test_reading_summary_is_printed_once(own: Path, tmp_path: Path) -> None:
@@ -73,7 +73,7 @@ def test_one_entry_for_all_spellings_of_a_path(own: Path, tmp_path: Path) -> Non
     (tmp_path / "link").symlink_to("job")
     for path in ("job", "./job", "link", tmp_path / "job"):
         assert run_cli("query", "kernel-share", path, cwd=tmp_path).stderr == ""
-    assert len(cache.entries()) == 1
+    assert len(cached_stores.entries()) == 1
 
 
 def test_damaged_entry_is_rebuilt(own: Path, tmp_path: Path) -> None:
@@ -88,30 +88,30 @@ def test_least_recently_used_entry_is_evicted_first(own: Path, tmp_path: Path, m
     a, b, c, d = traces(tmp_path, "a", "b", "c", "d")
     for path in (a, b, c):
         ask(path, "kernel-share")
-    size = cache.entries()[0].bytes
+    size = cached_stores.entries()[0].bytes
     past = time.time() - 1000
-    for entry in cache.entries():
+    for entry in cached_stores.entries():
         os.utime(entry.folder / "source.json", (past, past))
     reader = analyze.open(a)  # is used again, and in use
-    left = {Path(e.source).stem: e.folder for e in cache.entries()}
+    left = {Path(e.source).stem: e.folder for e in cached_stores.entries()}
     os.utime(left["b"] / "source.json", (past - 1000, past - 1000))
     monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{int(3.5 * size)}B")
     ask(d, "kernel-share")
-    assert {Path(e.source).stem for e in cache.entries()} == {"a", "c", "d"}
+    assert {Path(e.source).stem for e in cached_stores.entries()} == {"a", "c", "d"}
     removed = run_cli("cache", "--max-size", "0")
     assert removed.returncode == 0 and ": 2 removed" in removed.stdout
-    assert [Path(e.source).stem for e in cache.entries()] == ["a"]
+    assert [Path(e.source).stem for e in cached_stores.entries()] == ["a"]
     assert reader.sql("SELECT name FROM kernels").dicts() == [{"name": "a"}]
     del reader
     assert ": 1 removed" in run_cli("cache", "--clear").stdout
-    assert cache.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
+    assert cached_stores.entries() == [] and [p for p in own.iterdir() if p.is_dir()] == []
 
 
 def test_clear_and_max_size_exclude_each_other(own: Path, tmp_path: Path) -> None:
     ask(*traces(tmp_path, "a"), "kernel-share")
     done = run_cli("cache", "--clear", "--max-size", "5GB")
     assert (done.returncode, done.stderr) == (2, "analyze: cache: either --clear or --max-size\n")
-    assert len(cache.entries()) == 1
+    assert len(cached_stores.entries()) == 1
 
 
 @pytest.mark.parametrize("size", ["5", "1.5", "many", "5 bytes", "-1GB"])
@@ -119,7 +119,7 @@ def test_size_needs_a_unit(own: Path, tmp_path: Path, size: str) -> None:
     ask(*traces(tmp_path, "a"), "kernel-share")
     done = run_cli("cache", "--max-size", size)
     assert done.returncode == 2 and f"{size!r} is not a size with a unit, such as 500MB or 20GB" in done.stderr
-    assert len(cache.entries()) == 1
+    assert len(cached_stores.entries()) == 1
     for kept in ("1GB", "1gib", "1 G"):
         assert ": 0 removed" in run_cli("cache", "--max-size", kept).stdout
 
@@ -129,20 +129,20 @@ def test_cache_is_kept_below_its_size(own: Path, tmp_path: Path, monkeypatch: py
     for path in others:
         ask(path, "kernel-share")
     # One of them may take a byte more than another.
-    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{sum(e.bytes for e in cache.entries()) + 1000}B")
+    monkeypatch.setenv("TRACEQUARRY_CACHE_SIZE", f"{sum(e.bytes for e in cached_stores.entries()) + 1000}B")
     ask(last, "kernel-share")
-    assert len(cache.entries()) == 5
+    assert len(cached_stores.entries()) == 5
 
 
 def test_size_of_an_entry_is_that_of_its_files(own: Path, tmp_path: Path) -> None:
     ask(*traces(tmp_path, "a"), "kernel-share")
-    [entry] = cache.entries()
+    [entry] = cached_stores.entries()
     source = entry.folder / "source.json"
     stored = sum(file.stat().st_size for file in entry.folder.rglob("*") if file.is_file() and file != source)
     assert entry.bytes == stored > 0
     # An entry of an older version does not say its size.
     source.write_text(json.dumps({k: v for k, v in json.loads(source.read_text()).items() if k != "bytes"}))
-    assert [e.bytes for e in cache.entries()] == [stored + source.stat().st_size]
+    assert [e.bytes for e in cached_stores.entries()] == [stored + source.stat().st_size]
 
 
 def test_cache_list_names_the_source_of_each_entry(own: Path, tmp_path: Path) -> None:
@@ -150,20 +150,20 @@ def test_cache_list_names_the_source_of_each_entry(own: Path, tmp_path: Path) ->
     [path] = traces(tmp_path, "a")
     ask(path, "kernel-share")
     listed = run_cli("cache").stdout.replace("\n", "")
-    assert cache.entries()[0].folder.name in listed and "a.json" in listed
+    assert cached_stores.entries()[0].folder.name in listed and "a.json" in listed
 
 
 @pytest.mark.parametrize(
     ("text", "size"), [("0", 0), ("500MB", 500_000_000), ("1.5 GiB", 3 << 29), ("2k", 2000), ("7B", 7)]
 )
 def test_valid_sizes(text: str, size: int) -> None:
-    assert cache.parse_size(text, "x") == size
+    assert cached_stores.parse_size(text, "x") == size
 
 
 @pytest.mark.parametrize("text", ["", "-1", "5", "1XB", "nan", "1e9", "GB"])
 def test_bad_sizes(text: str) -> None:
     with pytest.raises(InputError, match="is not a size with a unit, such as"):
-        cache.parse_size(text, "x")
+        cached_stores.parse_size(text, "x")
 
 
 def test_search_of_a_large_folder_is_announced(own: Path, tmp_path: Path) -> None:

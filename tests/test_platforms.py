@@ -55,7 +55,7 @@ answer = run("query", "kernel-share", sample, "--param", "group=family", "--form
 assert answer.splitlines()[1].startswith("convolution,308,"), answer
 
 # A store in use is not removed, and one that is not, is.
-from analyze.ingestion.cache import entries, evict
+from analyze.ingestion.cached_stores import entries, evict
 reader = analyze.open(sample)
 assert evict(0) == [] and len(entries()) == 1
 assert reader.query("kernel-share", params={"group": "family"}).dicts()[0]["calls"] == 308

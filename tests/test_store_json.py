@@ -23,9 +23,9 @@ from traces import kernel, write_ranks, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.ingestion import cache
+from analyze.ingestion import cached_stores
 from analyze.query.engine import Engine
-from analyze.store.cache_folder import cache_folder
+from analyze.store.cache_location import cache_folder
 
 TRIED = 4
 """Damages of each file that are tried here."""
@@ -283,9 +283,9 @@ def try_cache(folder: Path, name: str, tried: int | None) -> None:
         path.write_bytes(data)
         with little_memory():
             try:
-                cache.contents()
+                cached_stores.contents()
                 refused(lambda: ask(trace))
-                cache.evict(10**9)
+                cached_stores.evict(10**9)
             except Exception as e:
                 raise AssertionError(f"{data[:2000]!r}") from e
         with suppress(FileNotFoundError):

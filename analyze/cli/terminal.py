@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from analyze.ingestion.cache import Contents
+    from analyze.ingestion.cached_stores import Contents
     from analyze.ingestion.compact import Compacted
     from analyze.ingestion.ingest import IngestResult
     from analyze.query.modules import Module

@@ -12,9 +12,10 @@ from typing import TypeVar
 import msgspec
 
 from analyze.errors import InputError
+from analyze.ingestion.duplicate_ranks import drop_duplicate_ranks
 from analyze.ingestion.file_merging import merge
 from analyze.ingestion.grouping import read_as, spans
-from analyze.ingestion.ingest import MOST_REPORTED, IngestResult, leave_out_second, replaced, sentences, tables_of_run
+from analyze.ingestion.ingest import MOST_REPORTED, IngestResult, replaced, sentences, tables_of_run
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import (
     COMMIT,
@@ -296,7 +297,7 @@ def _taken(one: _Waiting, planned: PlannedRun, numbers: list[int]) -> _Taken:
 def _finished(read: _Taken, store: Store, folder: Path) -> tuple[StoredRun, list[StagedFile]]:
     """Return the run for the catalogue, and the files still to be moved into the store."""
     every = list(read.done)
-    leave_out_second(read.run, read.done)
+    drop_duplicate_ranks(read.run, read.done)
     stored, staged = tables_of_run(read.run, read.files, read.done, folder)
     stored.tables = read.tables
     if len(read.done) < len(every):

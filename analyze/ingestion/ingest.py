@@ -17,6 +17,7 @@ from analyze.cpus import cpus
 from analyze.errors import InputError, MachineError
 from analyze.ingestion import kernel_names
 from analyze.ingestion.derived_version import derived_digest, derived_version, rules_digest
+from analyze.ingestion.duplicate_ranks import drop_duplicate_ranks
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.grouping import read_as
 from analyze.ingestion.process_pool import worker_pool
@@ -25,7 +26,6 @@ from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, read_files, workers
 from analyze.ingestion.table_files import TableWriter, write_rows
 from analyze.ingestion.write_derived_tables import full_tables
-from analyze.sources.interface import SourceFile
 from analyze.store.catalogue import PARSER_VERSION, StoredFile, StoredRun
 from analyze.store.file_digest import file_state
 from analyze.store.store import StagedFile, Store
@@ -188,30 +188,11 @@ def _finish_run(
 
     Of two files with the same rows, the second is left out. Raises InputError if the user named it.
     """
-    leave_out_second(run, done)
+    drop_duplicate_ranks(run, done)
     stored, staged = tables_of_run(run, files, done, folder)
     stored.derived = derived
     staged += [StagedFile(table, [rank], path) for d in done for (table, rank), path in d.written.items()]
     return stored, merged(staged, folder / "merged", pool, _MOST_FILES)
-
-
-def leave_out_second(run: RunInput, done: list[FileResult]) -> None:
-    """Remove from `done`, with a warning, each file that has rows of a table and rank that an earlier file has.
-
-    Raises InputError if the user named it.
-    """
-    owners: dict[tuple[str, int], SourceFile] = {}
-    for result in list(done):
-        if twice := next((key for key in result.written if key in owners), None):
-            table, rank = twice
-            other = owners[twice].path
-            problem = f"{result.file.path}: has {table} of rank {rank}, and so has {other}, of the same run"
-            if result.file.path in run.named:
-                raise InputError(problem)
-            run.warnings.append(f"{run.shown(problem)}; left out")
-            done.remove(result)
-            continue
-        owners |= dict.fromkeys(result.written, result.file)
 
 
 def tables_of_run(

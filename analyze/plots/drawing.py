@@ -15,7 +15,7 @@ from analyze.atomic_output import ending_of
 from analyze.errors import InputError
 from analyze.plots.figure import Figure
 from analyze.plots.theme import DARK, LIGHT, WIDTH, config, params
-from analyze.store.cache_folder import cache_folder
+from analyze.store.cache_location import cache_folder
 from analyze.store.file_lock import locked
 from analyze.store.safe_folder import Folder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from analyze.cpus import cpus
 from analyze.errors import InputError
-from analyze.store.cache_folder import cache_folder
+from analyze.store.cache_location import cache_folder
 from analyze.store.catalogue import TableFile
 from analyze.store.file_digest import crc32
 from analyze.store.store import Store

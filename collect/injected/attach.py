@@ -18,7 +18,7 @@ from .marks import mark
 from .watching_recorder import WatchingRecorder
 
 CONFIG_VARIABLE = "TRACEQUARRY_ATTACH"
-"""Holds the settings as JSON: collect.profilers.blocks.BlockProfiler.config."""
+"""Holds the settings as JSON: collect.profilers.block_profiler.BlockProfiler.config."""
 
 
 def is_launcher() -> bool:

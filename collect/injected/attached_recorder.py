@@ -1,7 +1,7 @@
 """Record a program that does not know of it.
 
 - A program that steps an optimizer, or calls the function that `step_function` names: blocks of steps after `warmup`
-  (blocks.py): undisturbed ones, which are timed before any profiler runs, then GPU work only, then all.
+  (step_blocks.py): undisturbed ones, which are timed before any profiler runs, then GPU work only, then all.
 - Any other program: all of it, from the import of torch on, or, with a GPU, from the first use of CUDA, a process group
   or a module. A running profiler has initialised CUDA, which then does not work in forked children. All threads are
   recorded, unless memory is: torch.profiler records memory of one thread only.
@@ -23,7 +23,6 @@ from typing import Any
 
 from . import flight_recorder
 from .abrupt_end import finish_before_abrupt_end
-from .blocks import FULL, GPU, UNDISTURBED, Block
 from .child_processes import exit_before_static_destructors, ignore_fork_warning, started_by_multiprocessing
 from .compile_log import has_log
 from .cuda import has_cuda, keep_cupti, synchronize, uses_cuda
@@ -36,6 +35,7 @@ from .optimizer_steps import OptimizerSteps
 from .program_profilers import ProgramProfilers
 from .python_profilers import hide_from_cprofile
 from .session import BlockSession, NotRecordable
+from .step_blocks import FULL, GPU, UNDISTURBED, Block
 from .step_clock import StepClock
 from .step_recorder import PROGRAM_PROFILES, StepRecorder
 

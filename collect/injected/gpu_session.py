@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .blocks import GPU
 from .bounds import Bounds, call_in_main_thread
 from .session import BlockSession, Session
+from .step_blocks import GPU
 from .trace_files import private_folder
 
 

@@ -1,4 +1,4 @@
-"""The recorder of a loop that says itself where its steps end: collect.Recorder."""
+"""Record a loop that calls step() at the end of each step: the injected part of collect.Recorder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record blocks of steps (blocks.py), write them, and report to `collect` what was recorded, and what was not."""
+"""Record blocks of steps (step_blocks.py), write them, and report to `collect` what was recorded, and what was not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from .blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from .child_processes import call_at_multiprocessing_exit, disable_in_forked_child, exit_before_static_destructors
 from .cuda import is_capturing, uses_cuda
 from .gpu_session import open_session
@@ -20,6 +19,7 @@ from .python_profilers import hide_from_cprofile
 from .rendezvous import wait_for_ranks
 from .reports import leave_report, process_facts
 from .session import BlockSession, NotRecordable
+from .step_blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 
 PROGRAM_PROFILES = (
     "the program runs a torch.profiler of its own, and torch runs one at a time: remove that, or record with "

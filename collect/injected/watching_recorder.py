@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from .attached_recorder import AttachedRecorder
-from .blocks import FULL, UNDISTURBED, Block, plan
 from .cuda import is_capturing, uses_cuda
 from .function_steps import MODULE_CALL, FunctionSteps
 from .job import process_group, store_of_ranks
 from .python_profilers import hide_from_cprofile
 from .session import NotRecordable
+from .step_blocks import FULL, UNDISTURBED, Block, plan
 from .step_clock import StepClock
 from .step_rules import RecordingRequest, StepRules
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import msgspec
 
 from collect.injected import flight_recorder
-from collect.injected.blocks import FULL, Block
+from collect.injected.step_blocks import FULL, Block
 from collect.options import RunOptions
 from schemas import isolation
 from schemas.errors import MachineError
@@ -82,7 +82,7 @@ class Profiler(Generic[Own]):
     samples_node = False
     """Whether the state of GPUs and host is sampled during the pass."""
     kind = FULL
-    """The block of steps that it records (collect/injected/blocks.py)."""
+    """The block of steps that it records (collect/injected/step_blocks.py)."""
     kinds: ClassVar[Mapping[str, str]] = {}
     """Files that it writes: name ending -> `RunFile.kind` of run.json."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from collect.injected import graph_captures
-from collect.injected.blocks import GPU
+from collect.injected.step_blocks import GPU
 from collect.profilers.base import NoOptions
-from collect.profilers.blocks import BlockProfiler
+from collect.profilers.block_profiler import BlockProfiler
 
 
 class GpuProfiler(BlockProfiler[NoOptions]):

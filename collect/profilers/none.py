@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collect.injected.blocks import FULL, UNDISTURBED
+from collect.injected.step_blocks import FULL, UNDISTURBED
 from collect.profilers.base import NoOptions, WorkerRecorder
-from collect.profilers.blocks import BlockProfiler
+from collect.profilers.block_profiler import BlockProfiler
 
 
 class NoProfiler(BlockProfiler[NoOptions]):

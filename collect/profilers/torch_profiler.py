@@ -12,7 +12,7 @@ from collect.compile_logs import SUFFIX
 from collect.injected import graph_captures
 from collect.injected.compile_log import LOGS, WORKERS
 from collect.profilers.base import Profiler
-from collect.profilers.blocks import BlockProfiler
+from collect.profilers.block_profiler import BlockProfiler
 from collect.profilers.gpu import GpuProfiler
 from schemas.option_declaration import Option
 

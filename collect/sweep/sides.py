@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from collect.option_checks import flag, make_options
-from collect.run_command import Signals
+from collect.signals import Signals
 from collect.sweep.plan import Plan
 from collect.sweep.state import load_state
 from collect.sweep.sweep import sweep

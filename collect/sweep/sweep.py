@@ -16,8 +16,8 @@ from rich.text import Text
 from collect.failure import os_failure
 from collect.options import RunOptions
 from collect.run import INTERRUPTED, run
-from collect.run_command import Signals
 from collect.run_folder import make_private, utc_now
+from collect.signals import Signals
 from collect.sweep.plan import Plan, select_cells
 from collect.sweep.state import SweepState, load_state, save_state
 from schemas.errors import ReportedError

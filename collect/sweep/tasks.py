@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 
 from collect.options import RunOptions
-from collect.run_command import Signals
 from collect.run_folder import left_running
+from collect.signals import Signals
 from collect.sweep.plan import read_plan, select_cells
 from collect.sweep.sweep import OnStart, Outcome, Work, cell_command, run_cell
 from schemas.errors import InputError

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from collect.injected.blocks import UNDISTURBED
+from collect.injected.step_blocks import UNDISTURBED
 from schemas.files import part_file
 from schemas.phases import PHASES, STEP_RANGE
 from schemas.recorded_tables import STEP_METRICS_CSV

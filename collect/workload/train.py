@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from collect.injected.blocks import GPU, UNDISTURBED
+from collect.injected.step_blocks import GPU, UNDISTURBED
 from collect.injected.torch_facts import torch_facts, used_gpus
 from collect.options import RunOptions
 from collect.profilers import make_profiler

@@ -9,8 +9,8 @@ import pytest
 import torch
 from collect_support import read_trace
 
-from collect.injected.blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from collect.injected.session import BlockSession
+from collect.injected.step_blocks import FULL, GPU, UNDISTURBED, Block, Blocks, plan
 from collect.injected.trace_files import write_recording
 
 

@@ -15,7 +15,7 @@ from traces import kernel, write_ranks
 
 from analyze.ingestion.staging import LITTLE
 from collect.environment import git_state, program_folder
-from collect.profilers.blocks import SITE_FOLDER
+from collect.profilers.block_profiler import SITE_FOLDER
 from schemas.isolation import isolated_children, run_tool
 from schemas.tools import NSYS
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace, two_ranks
 
-from collect.injected.blocks import FULL, GPU, UNDISTURBED
+from collect.injected.step_blocks import FULL, GPU, UNDISTURBED
 from collect.rank_reports import AttachedReport, BlockReport, RankReport
 from collect.ranks import assign_ranks
 from schemas.manifest import read_manifest

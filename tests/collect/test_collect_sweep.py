@@ -14,7 +14,7 @@ import pytest
 from collect_support import ROOT, descendants, interrupt, refused, start, wait_for
 
 from collect import doctor
-from collect.run_command import Signals
+from collect.signals import Signals
 from collect.sweep.plan import read_plan
 from schemas.errors import InputError
 from schemas.manifest import read_manifest
@@ -159,7 +159,7 @@ def test_interrupted_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
             signal.raise_signal(signal.SIGINT)
             return entered
 
-    monkeypatch.setattr("collect.run_command.Signals", Interrupted)
+    monkeypatch.setattr("collect.signals.Signals", Interrupted)
     check = doctor._attaching()
     assert (check.status, check.found) == ("warn", "a training of 10 steps: interrupted")
 

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from collect.injected.blocks import UNDISTURBED, Block, Blocks, plan
 from collect.injected.gpu_session import open_session
 from collect.injected.marks import cause
 from collect.injected.session import BlockSession
+from collect.injected.step_blocks import UNDISTURBED, Block, Blocks, plan
 from collect.profilers.base import Own, Profiler, WorkerRecorder
 from schemas.errors import MachineError
 

@@ -23,7 +23,7 @@ from analyze.ingestion.progress import Progress, Silent
 from analyze.ingestion.raw_files import given_paths
 from analyze.ingestion.run_folders import is_part_of_job
 from analyze.sources.remote import RawPath, RemotePath
-from analyze.store.cache_folder import cache_folder
+from analyze.store.cache_location import cache_folder
 from analyze.store.catalogue import PARSER_VERSION, decoded
 from analyze.store.file_digest import file_state, printable_text
 from analyze.store.object_storage import store_at
