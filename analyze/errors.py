@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from schemas.errors import InputError, InternalError, MachineError, ReportedError, os_failure
 
 __all__ = [
@@ -11,6 +14,7 @@ __all__ = [
     "ReportedError",
     "StorageError",
     "os_failure",
+    "reading",
     "unreadable",
 ]
 
@@ -22,3 +26,12 @@ class StorageError(InputError):
 def unreadable(path: object, error: OSError | ValueError) -> InputError:
     """Return the error for a path that cannot be read, with the reason of the system."""
     return InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}")
+
+
+@contextmanager
+def reading(path: object) -> Iterator[None]:
+    """Raise InputError that names the path if the system cannot read it."""
+    try:
+        yield
+    except OSError as e:
+        raise unreadable(path, e) from e

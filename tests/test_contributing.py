@@ -92,8 +92,8 @@ def test_source_needs_one_module(copy: Path) -> None:
     imports = (
         "from __future__ import annotations\n\n"
         "import re\nfrom collections.abc import Iterator\nfrom pathlib import Path\n\n"
-        "import pyarrow as pa\n\nfrom analyze.errors import InputError\n"
-        "from analyze.sources.interface import FileReport, Mapper, Source, TableBatch, batch_schema, inline_map\n\n"
+        "from analyze.errors import InputError\n"
+        "from analyze.sources.interface import FileReport, Source, TableBatch, row_batches\n\n"
     )
     (copy / "analyze/sources/kernel_log.py").write_text(imports + module)
     (copy / "a.kernels").write_text("gemm,100,20\nrelu,150,5\n")

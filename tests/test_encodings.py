@@ -12,8 +12,8 @@ from traces import kernel, write_trace
 
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover
+from analyze.sources.collector_csv import read as read_steps
 from analyze.sources.interface import FileReport
-from analyze.sources.step_metrics import read as read_steps
 
 ENCODINGS = ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-16-be-sig"]
 NCU = (

@@ -290,7 +290,7 @@ def test_plain_values_are_those_of_the_standard_library(
 
 def test_histories_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history of twice the length takes little more memory, and its events are counted on each device."""
-    monkeypatch.setattr(memory_snapshot, "_BATCH_ROWS", 1000)
+    monkeypatch.setattr(memory_snapshot, "BATCH_ROWS", 1000)
     monkeypatch.setattr(plain_pickle, "_PIECE", 32 << 10)
     monkeypatch.setattr(plain_pickle, "_MARGIN", 1 << 10)
 

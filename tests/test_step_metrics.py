@@ -10,8 +10,8 @@ import pytest
 from support import SAMPLES
 
 from analyze.errors import InputError
+from analyze.sources.collector_csv import read
 from analyze.sources.interface import FileReport
-from analyze.sources.step_metrics import read
 from schemas.phases import PHASES
 
 HEADER = "rank,step,warmup,data_s,step_s,images,loss"
@@ -73,7 +73,7 @@ def test_infinite_loss_is_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"a,b\n1,2\n", b"step,step\n1,2\n", b"data_s\n1\n", b"\x00\n"])
 def test_other_header_is_one_sentence(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(InputError, match="not a step_metrics CSV"):
+    with pytest.raises(InputError, match="not a CSV of collect"):
         read_rows(tmp_path / "s.csv", data)
 
 

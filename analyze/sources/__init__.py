@@ -1,6 +1,6 @@
 """One module per raw format: reads a raw file into Arrow record batches of the tables in `schemas`.
 
-To add a format, write a module here with `SOURCES` and `read(path, report, mapper)`: see `interface`.
+To add a format, write a module here with `SOURCES` and `read(path, report)`: see `interface`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import iter_modules
 
+from analyze.errors import reading
 from analyze.sources.compressed import decompressed, head, is_gzip, plain_name
 from analyze.sources.encodings import as_utf8, is_utf16, utf8_head
 from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, inline_map
@@ -73,11 +74,12 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
     if not source.says_rank:
         return RankHint()
     read_rank_hint = importlib.import_module(source.module).read_rank_hint
-    if source.unpacks:
-        hint = read_rank_hint(path)
-    else:
-        with on_disk(source.kind, path) as here, decompressed(here, []) as plain:
-            hint = read_rank_hint(plain)
+    with reading(path):
+        if source.splits:
+            hint = read_rank_hint(path)
+        else:
+            with on_disk(source.kind, path) as here, decompressed(here, []) as plain:
+                hint = read_rank_hint(plain)
     rank, world_size = hint.rank, hint.world_size
     if world_size is not None and not 0 < world_size <= LARGEST_INT32:
         world_size = None
@@ -95,10 +97,12 @@ def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map)
     """Yield the rows of a raw file. Raises InputError if the file is not of its kind."""
     source = BY_KIND[kind]
     module = importlib.import_module(source.module)
-    if source.unpacks and not is_utf16(path):
-        yield from module.read(path, report, mapper)
-        return
+    mappers = [mapper] if source.splits else []
     problems: list[str] = []
-    with decompressed(path, problems) as plain, as_utf8(plain, problems) as text:
-        yield from module.read(text, report, mapper)
+    with reading(path):
+        if source.splits and not is_utf16(path):
+            yield from module.read(path, report, *mappers)
+            return
+        with decompressed(path, problems) as plain, as_utf8(plain, problems) as text:
+            yield from module.read(text, report, *mappers)
     report.warnings += problems

@@ -1,59 +1,47 @@
-"""Read the CSV files that `collect` writes as rows of a table."""
+"""Read the CSV files that `collect` writes: times of steps, samples of GPUs and of the host."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.interface import FileReport, TableBatch, batch_schema
+from analyze.sources.interface import FileReport, Row, Source, TableBatch, row_batches
 from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, number, numbered_lines, whole
 from analyze.stored_tables import TABLES
 
+SOURCES = tuple(Source(kind, __name__, None) for kind in ("step_metrics", "gpu_samples", "host_samples"))
 _BAD_VALUE = "a value in it cannot be read"
+_BOOLS = {"true": True, "false": False}
 
 
-def read_table(table: str, needs: str, path: Path, report: FileReport) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the rows of one rank. A row that cannot be read is dropped, with a warning.
 
-    The header has the column `needs`, any others of the table, and no more. Raises InputError for another one.
+    The header has columns of one table and no others. Raises InputError for another one.
     """
-    import pyarrow as pa
-
-    kinds = {c.name: c.type for c in TABLES[table].columns if c.name != "run_id"}
-    rows: list[dict[str, object]] = []
-    lost = LostRows(path, report)
-    header: list[str] = []
-    try:
-        with path.open(newline="", encoding="utf-8-sig", errors="replace") as f:
-            for at, line in numbered_lines(f):
-                cells = csv_cells(line)
-                if not header:
-                    header = _header(path, table, needs, kinds, line, cells)
-                elif cells is None or (cells and (len(cells) != len(header) or not line.endswith(("\n", "\r")))):
-                    lost.add(at, INCOMPLETE)
-                elif cells:
-                    try:
-                        rows.append({n: _value(n, v, kinds[n], n == needs) for n, v in zip(header, cells, strict=True)})
-                    except ValueError:
-                        lost.add(at, _BAD_VALUE)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    if not header:
-        _header(path, table, needs, kinds, "", [])
+    with path.open(newline="", encoding="utf-8-sig", errors="replace") as f:
+        lines = numbered_lines(f)
+        _, first_line = next(lines, (1, ""))
+        header = csv_cells(first_line) or []
+        table = "step_metrics" if "step" in header else "counters" if "value" in header else "gpu_samples"
+        needs = "step" if table == "step_metrics" else "start_ns"
+        kinds = {c.name: c.type for c in TABLES[table].columns if c.name != "run_id"}
+        if needs not in header or not set(header) <= kinds.keys() or len(set(header)) < len(header):
+            raise InputError(f"{path}: not a CSV of collect: its first line is {first_line.rstrip()[:60]!r}")
+        rows: list[Row] = []
+        lost = LostRows(path, report)
+        for at, line in lines:
+            cells = csv_cells(line)
+            if cells is None or (cells and (len(cells) != len(header) or not line.endswith(("\n", "\r")))):
+                lost.add(at, INCOMPLETE)
+            elif cells:
+                try:
+                    rows.append({n: _value(n, v, kinds[n], n == needs) for n, v in zip(header, cells, strict=True)})
+                except ValueError:
+                    lost.add(at, _BAD_VALUE)
     lost.warn()
-    yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
-
-
-def _header(
-    path: Path, table: str, needs: str, kinds: Collection[str], line: str, cells: list[str] | None
-) -> list[str]:
-    if not cells or needs not in cells or not set(cells) <= set(kinds) or len(set(cells)) < len(cells):
-        raise InputError(f"{path}: not a {table} CSV: its first line is {line.rstrip()[:60]!r}")
-    return cells
-
-
-_BOOLS = {"true": True, "false": False}
+    yield from row_batches({table: rows})
 
 
 def _value(column: str, text: str, kind: str, needed: bool) -> object:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from analyze.errors import InputError
+from analyze.errors import InputError, reading
 from analyze.sources.gunzip import MAGIC, Gunzip
 from analyze.sources.remote import RawPath
 
@@ -26,15 +26,12 @@ def plain_name(path: RawPath) -> str:
 
 def head(path: RawPath, size: int) -> bytes:
     """Return the first bytes of a file, uncompressed. Raises InputError."""
-    try:
-        with path.open("rb") as f:
-            if is_gzip(path) and f.read(len(MAGIC)) == MAGIC:
-                f.seek(0)
-                return Gunzip(f).read(size)
+    with reading(path), path.open("rb") as f:
+        if is_gzip(path) and f.read(len(MAGIC)) == MAGIC:
             f.seek(0)
-            return f.read(size)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+            return Gunzip(f).read(size)
+        f.seek(0)
+        return f.read(size)
 
 
 @contextmanager

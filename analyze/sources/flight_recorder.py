@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from analyze.errors import InputError
-from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
+from analyze.sources.interface import LOG_NAME, FileReport, Source, TableBatch, row_batches
 from analyze.sources.plain_pickle import read_plain_pickle
 from analyze.sources.plain_values import text, whole
 from analyze.sources.rank_hint import RankHint
@@ -46,13 +46,11 @@ def read_rank_hint(path: Path) -> RankHint:
     return RankHint(int(rank[1]) if rank else None, max(sizes, default=None))
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the records, frames and groups of a rank. A record without a state or a name is dropped, with a warning.
 
     Raises InputError.
     """
-    import pyarrow as pa
-
     dump = _read_dump(path)
     # JSON without a record has no entries.
     entries = dump.get("entries", [] if "pg_config" in dump else None)
@@ -78,8 +76,7 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
         report.warnings.append(f"{path}: {lost:,} records were dropped: a value in them is missing or cannot be")
     status = dump.get("pg_status")
     groups = [_group(group, status if isinstance(status, dict) else {}) for group in _groups(dump)]
-    for table, rows in (("flight_records", records), ("flight_frames", frames), ("flight_groups", groups)):
-        yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
+    yield from row_batches({"flight_records": records, "flight_frames": frames, "flight_groups": groups})
 
 
 def _read_dump(path: Path) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +21,12 @@ TableBatch = tuple[str, "int | None", "pa.RecordBatch"]
 A rank has one process, so (run_id, rank, correlation_id) identifies a launch.
 """
 
+Row = dict[str, Any]
+"""Values of a row by column; a missing one is NULL."""
+
+BATCH_ROWS = 64 << 10
+"""Rows from which a reader yields a batch."""
+
 LOG_NAME = re.compile(
     r"(?!.*\.(json|gz|zip|tar|parquet|arrow|sqlite(-\w+)?|nsys-rep|ncu-rep|nvvp|py|so|pth?|png|jpe?g)$)", re.I
 )
@@ -35,10 +41,10 @@ class Source(NamedTuple):
 
     `kind`: its name in run.json (`RunFile.kind`). `module`: the module that reads it. `profiler`: the
     profiler of a run of bare files; None for files that occur in run folders only. `name`: pattern of bare file names
-    without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` distributes the chunks of a
-    large file through the mapper. `exported`: suffixes of exports that are read instead of the file. `folder`: the file
-    stands for all files of its folder. `beside`: suffixes of other files that belong to it. `unpacks`: its module takes
-    a .gz itself. `says_rank`: its module has `read_rank_hint(path) -> RankHint`, the rank and job that the file states.
+    without .gz. `begins`: pattern for the first 64 KiB of a bare file. `splits`: its `read` takes a .gz, and a Mapper
+    for the chunks of a large file. `exported`: suffixes of exports that are read instead of the file. `folder`: the
+    file stands for all files of its folder. `beside`: suffixes of other files that belong to it. `says_rank`: its
+    module has `read_rank_hint(path) -> RankHint`, the rank and job that the file states.
     """
 
     kind: str
@@ -50,7 +56,6 @@ class Source(NamedTuple):
     exported: tuple[str, ...] = ()
     folder: bool = False
     beside: tuple[str, ...] = ()
-    unpacks: bool = False
     says_rank: bool = False
 
 
@@ -91,6 +96,16 @@ class SourceFile:
 def batch_schema(table: str) -> pa.Schema:
     """Return the schema of a table's batches: its columns without run_id and rank."""
     return row_schema(TABLES[table])
+
+
+def row_batches(tables: Mapping[str, list[Row]], least: int = 0) -> Iterator[TableBatch]:
+    """Yield the rows of tables with at least so many rows, and remove them from the lists."""
+    import pyarrow as pa
+
+    for table, rows in tables.items():
+        if len(rows) >= least:
+            yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
+            rows.clear()
 
 
 def inline_map(function: Callable[..., Any], arguments: Iterable[tuple[Any, ...]]) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from analyze.errors import InputError
-from analyze.sources.interface import FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
+from analyze.sources.interface import BATCH_ROWS, FileReport, Source, TableBatch, row_batches
 from analyze.sources.plain_pickle import PlainPickle
 from analyze.sources.plain_values import text, whole
 from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
@@ -26,7 +26,6 @@ SOURCES = (
     ),
 )
 
-_BATCH_ROWS = 100_000
 _ACTIONS = {
     *("alloc", "free_requested", "free_completed", "oom", "snapshot", "workspace_snapshot"),
     *("segment_alloc", "segment_free", "segment_map", "segment_unmap"),
@@ -97,7 +96,7 @@ class _History:
         self.numbers[device] += len(entries)
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the events, blocks, stacks and statistics of a snapshot. Raises InputError if it is none.
 
     Events are converted while the file is read: memory holds the blocks, the distinct stacks and a pointer for each
@@ -108,16 +107,13 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     blocks: list[dict[str, Any]] = []
     tables = {"allocator_events": history.rows, "allocator_blocks": blocks, "allocator_frames": stacks.rows}
 
-    def batches(least: int) -> Iterator[TableBatch]:
-        return (_batch(table, rows) for table, rows in tables.items() if len(rows) >= least)
-
     pickle = PlainPickle(path, "memory snapshot", stacks.add)
     for values, items in pickle.parts():
         device = _device(values)
         if device is not None:
             history.add(device, items)
             items.clear()
-            yield from batches(_BATCH_ROWS)
+            yield from row_batches(tables, BATCH_ROWS)
         report.position = pickle.position
     snapshot = pickle.value
     if not all(isinstance(snapshot.get(key), list) for key in ("segments", "device_traces")):
@@ -133,24 +129,15 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
     _warn_of_losses(path, report, history.lost, "events of the allocator")
     for row in _blocks(snapshot["segments"], stacks, path, report):
         blocks.append(row)
-        yield from batches(_BATCH_ROWS)
-    yield from batches(0)
-    yield _batch("allocator_stats", list(_stats(snapshot.get("memory_stats", []), path, report)))
+        yield from row_batches(tables, BATCH_ROWS)
+    tables["allocator_stats"] = list(_stats(snapshot.get("memory_stats", []), path, report))
+    yield from row_batches(tables)
 
 
 def _device(values: list[Any]) -> int | None:
     """Return the device whose history is the last of the values that are being read; None for another list."""
     lists = values[values.index("device_traces") + 1 :] if "device_traces" in values else []
     return len(lists) - 2 if len(lists) > 1 and all(type(v) is list for v in lists) else None
-
-
-def _batch(table: str, rows: list[dict[str, Any]]) -> TableBatch:
-    """Return the rows as a batch, and remove them from the list."""
-    import pyarrow as pa
-
-    batch = pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
-    rows.clear()
-    return table, None, batch
 
 
 def _event(entry: Mapping[str, Any]) -> dict[str, Any] | None:

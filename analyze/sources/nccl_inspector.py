@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analyze.errors import InputError
-from analyze.sources.interface import LOG_NAME, FileReport, Mapper, Source, TableBatch, batch_schema, inline_map
+from analyze.sources.interface import BATCH_ROWS, LOG_NAME, FileReport, Row, Source, TableBatch, row_batches
 from analyze.sources.plain_values import text, whole
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.text_lines import LostRows, numbered_lines
@@ -32,7 +31,6 @@ SOURCES = (
         says_rank=True,
     ),
 )
-_BATCH_ROWS = 20_000
 _HINT_LINES = 2_000
 _MOST_BYTES = 1 << 50
 _MOST_US = 1 << 40
@@ -45,8 +43,6 @@ _RANK_PARTS = ("AllGather", "ReduceScatter")
 """Operations whose size in the log is that of one rank's part: the larger of input and output has one of each rank."""
 _KNOWN_VERSION = re.compile(r"v?4\.[0-4](\..*)?")
 """Versions of the format whose records are known."""
-
-Row = dict[str, Any]
 
 
 def read_rank_hint(path: Path) -> RankHint:
@@ -62,26 +58,16 @@ def read_rank_hint(path: Path) -> RankHint:
     return RankHint(largest[1], largest[0]) if largest else RankHint(None)
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
-    """Yield the operations of a log. A record that is damaged is lost, with a warning. Raises InputError."""
-    import pyarrow as pa
-
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
+    """Yield the operations of a log. A record that is damaged is lost, with a warning."""
     log = _Log(LostRows(path, report))
-    try:
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            for number, line in numbered_lines(file):
-                if line.strip():
-                    log.take(number, line)
-                if len(log.rows) >= _BATCH_ROWS:
-                    yield (
-                        "nccl_records",
-                        None,
-                        pa.RecordBatch.from_pylist(log.rows, schema=batch_schema("nccl_records")),
-                    )
-                    log.rows.clear()
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
-    yield "nccl_records", None, pa.RecordBatch.from_pylist(log.rows, schema=batch_schema("nccl_records"))
+    tables = {"nccl_records": log.rows}
+    with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        for number, line in numbered_lines(file):
+            if line.strip():
+                log.take(number, line)
+            yield from row_batches(tables, BATCH_ROWS)
+    yield from row_batches(tables)
     log.end(path, report)
 
 

@@ -61,8 +61,8 @@ class PlainPickle:
         try:
             with self._path.open("rb") as f:
                 found = yield from self._interpret(f)
-        except OSError as e:
-            raise InputError(f"{self._path}: cannot be read: {e.strerror}") from e
+        except OSError:
+            raise
         except MemoryError as e:
             size = self._path.stat().st_size
             raise InputError(f"{self._path}: a {self._what} of {size:,} bytes does not fit into memory") from e

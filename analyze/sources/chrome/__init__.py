@@ -11,7 +11,6 @@ SOURCES = (
         "torch",
         re.compile(r".*\.(json|chrome_trace)$", re.I),  # Triton Proton writes .chrome_trace
         splits=True,
-        unpacks=True,
         says_rank=True,
     ),
 )

@@ -44,12 +44,9 @@ class Piece(NamedTuple):
 
     def read(self) -> bytes:
         """Return its bytes; fewer if the file has become shorter."""
-        try:
-            with self.path.open("rb") as f:
-                f.seek(self.start)
-                return f.read(self.end - self.start)
-        except OSError as e:
-            raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
+        with self.path.open("rb") as f:
+            f.seek(self.start)
+            return f.read(self.end - self.start)
 
 
 Chunk = bytes | Piece
@@ -63,18 +60,15 @@ def read_chunk(chunk: Chunk) -> bytes:
 class TraceFile:
     """A trace file opened for one pass: `header`, then `chunks()`.
 
-    Raises InputError if the file cannot be read or does not begin like a Chrome trace.
+    Raises InputError if the file does not begin like a Chrome trace.
     """
 
     def __init__(self, path: RawPath, chunk_bytes: int = CHUNK_BYTES):
         self.path = path
         self.chunk_bytes = chunk_bytes
-        try:
-            self._raw: BinaryIO = path.open("rb")
-            magic = self._raw.read(len(MAGIC))
-            self._raw.seek(0)
-        except OSError as e:
-            raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+        self._raw: BinaryIO = path.open("rb")
+        magic = self._raw.read(len(MAGIC))
+        self._raw.seek(0)
         self._gunzip = Gunzip(self._raw) if magic == MAGIC else None
         self._buffer = self._read()
         self.header = self._take_header()
@@ -98,20 +92,17 @@ class TraceFile:
 
     def tail(self, longest: int | None = None) -> bytes:
         """Return the last MiB of the trace. A gzip file is decompressed for it unless it is larger than `longest`."""
-        try:
-            with self.path.open("rb") as f:
-                size = f.seek(0, os.SEEK_END)
-                f.seek(0 if self._gunzip else max(0, size - _TAIL_BYTES))
-                if self._gunzip is None:
-                    return f.read()
-                last = b""
-                if longest is None or size <= longest:
-                    stream = Gunzip(f)
-                    while more := stream.read(_TAIL_BYTES):
-                        last = last[-_TAIL_BYTES:] + more
-                return last
-        except OSError as e:
-            raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
+        with self.path.open("rb") as f:
+            size = f.seek(0, os.SEEK_END)
+            f.seek(0 if self._gunzip else max(0, size - _TAIL_BYTES))
+            if self._gunzip is None:
+                return f.read()
+            last = b""
+            if longest is None or size <= longest:
+                stream = Gunzip(f)
+                while more := stream.read(_TAIL_BYTES):
+                    last = last[-_TAIL_BYTES:] + more
+            return last
 
     def peek(self, size: int = 64 << 10) -> bytes:
         """Return up to `size` bytes of the beginning of the events; call it before `chunks`."""
@@ -120,10 +111,7 @@ class TraceFile:
         return self._buffer[:size]
 
     def _read(self, size: int = 0) -> bytes:
-        try:
-            return (self._gunzip or self._raw).read(max(size, self.chunk_bytes))
-        except OSError as e:
-            raise InputError(f"{self.path}: cannot be read: {e.strerror}") from e
+        return (self._gunzip or self._raw).read(max(size, self.chunk_bytes))
 
     def _take_header(self) -> Header:
         start = self._buffer.lstrip(b"\xef\xbb\xbf \t\r\n")

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from analyze.errors import InputError
-from analyze.sources.interface import TableBatch, batch_schema
+from analyze.sources.interface import BATCH_ROWS, TableBatch, batch_schema
 from analyze.sources.ncu.numbers import decimal_mark, digits
 from schemas.ncu_units import UnitScale, scale
 
-_BATCH_ROWS = 64 << 10
 _ROLLUP = re.compile(r"\.(?:sum|avg|min|max|pct|ratio|max_rate)(?:\.|\Z)")
 _COUNTED = frozenset(map(scale, ("byte", "inst", "sector", "request", "wavefront", "warp", "thread", "block", "ns")))
 _COUNT = re.compile(r"launch__(?:grid|block|thread)\w{0,40}|device__attribute_\w{1,80}|(?:Grid|Block) Size")
@@ -134,7 +133,7 @@ class MetricRows:
 
     def full(self) -> Iterator[TableBatch]:
         """Yield the rows if there are enough for a batch."""
-        if len(self._rows) >= _BATCH_ROWS and not self._held:
+        if len(self._rows) >= BATCH_ROWS and not self._held:
             yield from self.rest()
 
     def rest(self) -> Iterator[TableBatch]:

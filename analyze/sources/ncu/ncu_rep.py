@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, TableBatch
 from analyze.sources.ncu import reader as ncu
 from schemas.isolation import run_tool
 from schemas.tools import NCU
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the metrics of the raw page of a report.
 
     Raises InputError if there is no ncu, or ncu cannot read the file.

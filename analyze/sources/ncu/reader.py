@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from analyze.errors import InputError
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, TableBatch
 from analyze.sources.ncu.csv_tables import LAUNCH_COLUMNS, LongTable, WideTable
 from analyze.sources.ncu.metric_rows import MetricRows
 from analyze.sources.ncu.text_tables import TextTables
@@ -37,16 +37,13 @@ _LINE_NOT_ENDED = "the last line has no line end; its last value may be truncate
 _NO_HEADER = "it has no header, or a damaged one"
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the metrics of a file. Launches are numbered from 0 in the order of the file.
 
     Drops rows that cannot be read, with a warning. Raises InputError for a file without launches.
     """
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
-            yield from read_lines(f, str(path), report)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
+        yield from read_lines(f, str(path), report)
 
 
 def read_lines(file: IO[str], path: str, report: FileReport) -> Iterator[TableBatch]:

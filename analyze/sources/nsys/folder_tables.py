@@ -9,8 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analyze.sources.interface import BATCH_ROWS
 from analyze.sources.nsys.values import (
-    BATCH_ROWS,
     BINARY_COLUMN,
     PROCESS_BITS,
     TEXT_COLUMNS,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, TableBatch
 from analyze.sources.nsys.capture import Capture
 from analyze.sources.nsys.counters import FAULT_TABLES, metric_batches, network_batches
 from analyze.sources.nsys.memory import memory_batches
@@ -46,7 +46,7 @@ _LATEST_NS = 1 << 62
 """Limit of times since 1970: the year 2116."""
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the rows of a report; facts of the run and losses go to `report`.
 
     Raises InputError if it is damaged or not of Nsight Systems, or if there is no nsys to export a report.

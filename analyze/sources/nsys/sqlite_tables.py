@@ -12,10 +12,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from analyze.errors import InputError
+from analyze.errors import InputError, reading
+from analyze.sources.interface import BATCH_ROWS
 from analyze.sources.nsys.arrow_rows import arrow_batches
 from analyze.sources.nsys.values import (
-    BATCH_ROWS,
     BINARY_COLUMN,
     PROCESS_BITS,
     TEXT_COLUMNS,
@@ -42,15 +42,11 @@ def with_log(path: Path) -> Iterator[Path]:
     Raises InputError if a rollback journal shows that writing the export was interrupted.
     """
     journal, log = (path.with_name(path.name + suffix) for suffix in ("-journal", "-wal"))
-    try:
-        if journal.is_file():
-            with journal.open("rb") as f:
-                if f.read(len(_JOURNAL_HEADER)) == _JOURNAL_HEADER:
-                    raise InputError(f"{path}: writing it was interrupted ({journal.name} is next to it); export again")
-        logged = log.is_file() and log.stat().st_size > 0
-    except OSError as e:
-        raise InputError(f"{path}: its journal or log cannot be read: {e}") from e
-    if not logged:
+    if journal.is_file():
+        with reading(journal), journal.open("rb") as f:
+            if f.read(len(_JOURNAL_HEADER)) == _JOURNAL_HEADER:
+                raise InputError(f"{path}: writing it was interrupted ({journal.name} is next to it); export again")
+    if not log.is_file() or not log.stat().st_size:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="tracequarry-") as folder:
@@ -70,11 +66,8 @@ def _uri(path: Path) -> str:
 
 def connect(path: Path) -> sqlite3.Connection:
     """Open an SQLite file. Raises InputError if it is not one."""
-    try:
-        with path.open("rb") as f:
-            header = f.read(len(_SQLITE_HEADER))
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    with path.open("rb") as f:
+        header = f.read(len(_SQLITE_HEADER))
     if header != _SQLITE_HEADER:
         raise InputError(f"{path}: not an SQLite file" + ("" if header else ": the file is empty"))
     connection = sqlite3.connect(_uri(path), uri=True)

@@ -29,7 +29,6 @@ TEXT_COLUMNS = frozenset(("value", "name", "text", "label", "utcTime", "uuid", "
 UNSIGNED_COLUMNS = frozenset(("globalPid", "globalTid", "endGlobalTid", "globalId", "address"))
 """Bit patterns: above 2^63 they are negative here, as in SQLite."""
 
-BATCH_ROWS = 64 << 10
 _ERRORS = (sqlite3.Error, pa.ArrowException, OverflowError, OSError, EOFError, UnicodeDecodeError)
 
 

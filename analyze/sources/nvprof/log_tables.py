@@ -13,14 +13,10 @@ tabs if a spreadsheet saved the log. nvprof's KB are 1024 bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from decimal import Decimal
 from math import isfinite
-from typing import Any
 
-import pyarrow as pa
-
-from analyze.sources.interface import TableBatch, batch_schema
+from analyze.sources.interface import Row
 from analyze.sources.text_lines import count, number, optional_whole, scaled, whole
 
 _NS = {"ns": Decimal(1), "us": Decimal(1000), "ms": Decimal(10**6), "s": Decimal(10**9)}
@@ -37,26 +33,6 @@ _NOT_MEASURED = re.compile(r"<[A-Z ]+>|n/a|", re.IGNORECASE)
 """Values such as `<OVERFLOW>`."""
 
 _SUMMARIES = {"API calls": "api_summary", "GPU activities": "gpu_summary"}
-
-Row = dict[str, Any]
-
-
-class RowBuffer:
-    """Collects rows by table and returns them as batches."""
-
-    def __init__(self) -> None:
-        self._rows: dict[str, list[Row]] = {}
-        self.seen = 0
-
-    def add(self, table: str, row: Row) -> None:
-        """Add a row; missing columns are NULL."""
-        self._rows.setdefault(table, []).append(row)
-        self.seen += 1
-
-    def take(self, at_least: int) -> Iterator[TableBatch]:
-        """Yield the rows of tables with at least this many rows."""
-        for table in [t for t, rows in self._rows.items() if len(rows) >= at_least]:
-            yield table, None, pa.RecordBatch.from_pylist(self._rows.pop(table), schema=batch_schema(table))
 
 
 def header_of(cells: list[str]) -> list[str] | None:

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 from analyze.errors import InputError
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
-from analyze.sources.nvprof.log_tables import DEVICE_INDEX, LogTable, NoUnit, PlainSummary, RowBuffer, header_of
+from analyze.sources.interface import BATCH_ROWS, FileReport, Row, TableBatch, row_batches
+from analyze.sources.nvprof.log_tables import DEVICE_INDEX, LogTable, NoUnit, PlainSummary, header_of
 from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
-
-_BATCH_ROWS = 64 << 10
 
 _PROCESS = re.compile(r"^==(\d{1,18})== ", re.ASCII)
 _BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: (.*)")
@@ -38,22 +37,19 @@ _NO_UNITS = "its table has no line of units, or a damaged one"
 _BAD_NUMBER = "a number in it cannot be read"
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the tables of a log.
 
     Drops rows that cannot be read, with a warning. Raises InputError for a log without tables, with nvprof's reason if
     there is one.
     """
     log = _Log(path, report)
-    try:
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
-            for at, line in numbered_lines(f):
-                log.line(at, line)
-                yield from log.rows.take(_BATCH_ROWS)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    with path.open(encoding="utf-8-sig", errors="replace", newline="") as f:
+        for at, line in numbered_lines(f):
+            log.line(at, line)
+            yield from row_batches(log.rows, BATCH_ROWS)
     log.finish()
-    yield from log.rows.take(1)
+    yield from row_batches(log.rows)
 
 
 class _Log:
@@ -64,7 +60,7 @@ class _Log:
     """
 
     def __init__(self, path: Path, report: FileReport):
-        self.rows = RowBuffer()
+        self.rows: defaultdict[str, list[Row]] = defaultdict(list)
         self._path, self._report = path, report
         self._lost = LostRows(path, report)
         self._table: LogTable | None = None
@@ -128,7 +124,7 @@ class _Log:
         elif cut:
             self._lost.add(at, INCOMPLETE)
         else:
-            self.rows.add(table, row)
+            self.rows[table].append(row)
         return True
 
     def _row(self, cells: list[str] | None, text: str, fields: int, cut: bool) -> str | None:
@@ -154,7 +150,7 @@ class _Log:
             return _BAD_NUMBER
         if row is None:
             return f"rows of this kind are not read: {name[:100]}"
-        self.rows.add(name, row)
+        self.rows[name].append(row)
         if row.get("device") is not None and row["device"] not in self._devices:
             self._devices.add(row["device"])
             self._report.info["gpus"] = len(self._devices)
@@ -192,7 +188,7 @@ class _Log:
 
     def finish(self) -> None:
         """Report losses and nvprof's errors as warnings. Raises InputError if the log has no table."""
-        if not self.rows.seen:
+        if not self.rows:
             said = list(dict.fromkeys(self._errors + self._said))
             if said and (self._is_nvprof or self._errors):
                 raise InputError(f"{self._path}: nvprof recorded nothing; it said: {'; '.join(said)}")

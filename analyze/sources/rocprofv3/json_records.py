@@ -14,7 +14,7 @@ import msgspec
 
 from analyze.errors import InputError
 from analyze.sources.chrome.arrow_columns import Columns, record_batch
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import FileReport, TableBatch
 from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
 
 _GPU = 2
@@ -106,7 +106,7 @@ class _File(msgspec.Struct):
     processes: list[_Process] = msgspec.field(name="rocprofiler-sdk-tool")
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the kernels, copies, calls and ranges of all processes. Raises InputError for damaged JSON."""
     unrepresentable: Counter[str] = Counter()
     damaged: Counter[str] = Counter()
@@ -118,8 +118,6 @@ def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterato
             report.info |= _run_columns(process)
             for table, columns, n in _work(process, damaged):
                 yield table, rank if several else None, record_batch(table, columns, n, unrepresentable)
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
     except (msgspec.DecodeError, UnicodeError, RecursionError) as e:
         raise InputError(f"{path}: not JSON of rocprofv3, or damaged: {e}") from e
     warn(path, report, len(file.processes), unrepresentable, damaged)

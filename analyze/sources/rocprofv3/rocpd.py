@@ -16,13 +16,12 @@ from typing import Any
 
 from analyze.errors import InputError
 from analyze.sources.chrome.arrow_columns import Columns, record_batch
-from analyze.sources.interface import FileReport, Mapper, TableBatch, inline_map
+from analyze.sources.interface import BATCH_ROWS, FileReport, TableBatch
 from analyze.sources.nsys.sqlite_tables import SqliteTables, connect, with_log
 from analyze.sources.nsys.values import readable
 from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
 
 _SET = re.compile(r"rocpd_kernel_dispatch((?:_\w+)?)", re.ASCII)
-_BATCH_ROWS = 64 << 10
 _TEXT = {"string", "kernel_name", "display_name", "name", "product_name", "type", "extdata", "command", "hostname"}
 """Columns that are read as text, all others as integers: in SQLite any value may have any type."""
 
@@ -33,7 +32,7 @@ _COPIES = (("n", "string", "name_id"), *_AGENTS, *_EVENT)
 _REGIONS = (("n", "string", "name_id"), ("t", "info_thread", "tid"), *_EVENT)
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield the kernels, copies, calls and ranges of a database. Raises InputError if it is none of rocprofv3."""
     with with_log(path) as file, closing(connect(file)) as connection:
         tables = SqliteTables(connection, path)
@@ -159,7 +158,7 @@ class _Database:
         with readable(self._tables.path, self._name(table)):
             cursor = self._connection.execute(sql, (process,))
             start = own.index("start")
-            while batch := cursor.fetchmany(_BATCH_ROWS):
+            while batch := cursor.fetchmany(BATCH_ROWS):
                 timed = [row for row in batch if row[start] is not None]
                 self.damaged[table] += len(batch) - len(timed)
                 if timed:

@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from analyze.errors import InputError
 from analyze.sources.interface import FileReport
 from analyze.sources.text_lines import LINE_LIMIT, LostRows
 
@@ -32,16 +31,13 @@ class Record(NamedTuple):
 
 
 def records(path: Path, report: FileReport, needed: frozenset[str]) -> Iterator[Record]:
-    """Yield the records that have a key of `needed`, those of `artifact` by their names. Raises InputError."""
+    """Yield the records that have a key of `needed`, those of `artifact` by their names."""
     lost = LostRows(path, report)
     edited = 0
-    try:
-        with path.open("rb") as file:
-            for record, is_intact in _records(file, lost, needed, report):
-                edited += not is_intact
-                yield record
-    except OSError as e:
-        raise InputError(f"{path}: cannot be read: {e.strerror}") from e
+    with path.open("rb") as file:
+        for record, is_intact in _records(file, lost, needed, report):
+            edited += not is_intact
+            yield record
     lost.warn()
     if edited:
         report.warnings.append(

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from analyze.sources.interface import FileReport, Mapper, TableBatch, batch_schema, inline_map
+from analyze.sources.interface import BATCH_ROWS, FileReport, Row, TableBatch, row_batches
 from analyze.sources.plain_values import nanoseconds, text, whole
 from analyze.sources.rank_hint import RankHint
 from analyze.sources.torch_trace.log import Record, records
@@ -32,15 +32,12 @@ _NEEDED = frozenset(
     {*_METRICS, *_CACHES, _STACKS, "str", "chromium_event", "dynamo_start", "dynamo_output_graph"}
     | {"inductor_output_code", "dynamo_graph_break_reason", "recompile_reasons"}
 )
-_BATCH_ROWS = 20_000
 _MOST_STRINGS = 100_000
 _MOST_OPEN = 10_000
 """Compilations whose rows may still change, and phases that have not ended; older ones are written or forgotten."""
 _MOST_GRAPHS = 300
 """Graphs whose source lines are known; their backward may be compiled much later."""
 _HINT_RECORDS = 50
-
-Row = dict[str, Any]
 
 
 def read_rank_hint(path: Path) -> RankHint:
@@ -54,23 +51,17 @@ def read_rank_hint(path: Path) -> RankHint:
     return RankHint(int(named[1]) if named else None)
 
 
-def read(path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
+def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
     """Yield what was compiled, its phases, graph breaks, recompilations and kernels.
 
     A record that is damaged is lost, with a warning. Raises InputError.
     """
-    import pyarrow as pa
-
     log = _Log()
     for record in records(path, report, _NEEDED):
         log.take(record)
-        for table, rows in log.rows.items():
-            if len(rows) >= _BATCH_ROWS:
-                yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
-                rows.clear()
+        yield from row_batches(log.rows, BATCH_ROWS)
     log.end()
-    for table, rows in log.rows.items():
-        yield table, None, pa.RecordBatch.from_pylist(rows, schema=batch_schema(table))
+    yield from row_batches(log.rows)
     if log.damaged:
         report.lost += log.damaged
         report.warnings.append(
