@@ -107,13 +107,6 @@ def default_answer(sample: str, query: str) -> Answered:
     return Answered(asked.columns, asked.main, asked.rows())
 
 
-@cache
-def grouped_answer(by: tuple[str, ...], query: str) -> Answered:
-    """The answer of all samples, of all their passes, in groups."""
-    asked = sample_engine("", Selection(profiler="all", by=by)).query(catalog()[query])
-    return Answered(asked.columns, asked.main, asked.rows())
-
-
 def lines_run(task: Callable[[], object]) -> int:
     """Lines of the package that a task runs: a measure of its work that a busy machine does not change, nor what
     others do meanwhile (collect garbage, take samples)."""
