@@ -58,6 +58,10 @@ STANDARD = {
         ("start_ns", "ns", "Start."),
         ("end_ns", "ns", "End."),
         ("dur_ns", "ns", "Duration."),
+        ("calls", "count", "Calls."),
+        ("total_ns", "ns", "Sum of durations."),
+        ("min_ns", "ns", "Shortest."),
+        ("max_ns", "ns", "Longest."),
     )
 }
 """Columns that many views have; `@columns` names them."""

@@ -54,42 +54,6 @@ WINDOW later AS (
 CREATE VIEW allocator_changes AS
 SELECT * FROM allocator_totals WHERE action IN ('alloc', 'free_requested');
 
--- @view allocator_lifetimes  a row is an allocation that the history or the state at its end has.
--- @columns run_group, run_id, rank
--- @column device index            Device.
--- @column event index             The event that allocated it; -1 if it is older than the history.
--- @columns start_ns
--- @column freed_event index       The event that freed it; NULL if none did.
--- @column addr id                 Address.
--- @column bytes B                 Requested bytes.
--- @column stream id               Stream.
--- @column stack id                Who allocated it; NULL if it was not recorded.
--- @column metadata text           The program's text of its metadata; NULL if none was recorded.
-CREATE VIEW allocator_lifetimes AS
-WITH _paired AS (
-    SELECT
-        *, lag(action) OVER at_address AS previous_action,
-        CASE WHEN lead(action) OVER at_address = 'free_requested' THEN lead(event) OVER at_address END AS next_free
-    FROM allocator_changes
-    WINDOW at_address AS (PARTITION BY run_id, rank, device, addr ORDER BY event)
-)
-SELECT
-    run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream,
-    stack, metadata
-FROM _paired
-WHERE action = 'alloc'
-UNION ALL BY NAME
-SELECT run_group, run_id, rank, device, -1 AS event, event AS freed_event, addr, -change_bytes AS bytes, stream
-FROM _paired
-WHERE action = 'free_requested' AND previous_action IS DISTINCT FROM 'alloc'
-UNION ALL BY NAME
-SELECT b.run_group, b.run_id, b.rank, b.device, -1 AS event, b.addr, b.requested_bytes AS bytes, b.stream, b.stack
-FROM allocator_blocks b
-ANTI JOIN (
-    FROM _paired WHERE action = 'alloc' AND next_free IS NULL
-) p ON p.run_id = b.run_id AND p.rank = b.rank AND p.device = b.device AND p.addr = b.addr
-WHERE b.state = 'active_allocated';
-
 -- @view allocator_moments  a row is a moment of a device whose live bytes are of interest.
 -- @columns run_id, rank
 -- @column device index            Device.
@@ -174,7 +138,8 @@ SELECT
 FROM _frames LEFT JOIN _modules USING (run_id, rank, stack)
 GROUP BY run_id, rank, stack;
 
--- @view allocator_requests  a row is one of `allocator_lifetimes`, with the program's lines that requested it.
+-- @view allocator_requests  a row is an allocation that the history or the state at its end has, with the
+--   program's lines that requested it.
 -- @columns run_group, run_id, rank
 -- @column device index            Device.
 -- @column event index             The event that allocated it; -1 if it is older than the history.
@@ -195,7 +160,32 @@ GROUP BY run_id, rank, stack;
 -- @column pool text               Memory pool; (not recorded) if it was freed: the snapshot lists the segments of its
 --                                 end, and a freed address may be in another segment by then.
 CREATE VIEW allocator_requests AS
-WITH _segments AS (
+WITH _paired AS (
+    SELECT
+        *, lag(action) OVER at_address AS previous_action,
+        CASE WHEN lead(action) OVER at_address = 'free_requested' THEN lead(event) OVER at_address END AS next_free
+    FROM allocator_changes
+    WINDOW at_address AS (PARTITION BY run_id, rank, device, addr ORDER BY event)
+),
+_lifetimes AS (
+    SELECT
+        run_group, run_id, rank, device, event, start_ns, next_free AS freed_event, addr, change_bytes AS bytes, stream,
+        stack, metadata
+    FROM _paired
+    WHERE action = 'alloc'
+    UNION ALL BY NAME
+    SELECT run_group, run_id, rank, device, -1 AS event, event AS freed_event, addr, -change_bytes AS bytes, stream
+    FROM _paired
+    WHERE action = 'free_requested' AND previous_action IS DISTINCT FROM 'alloc'
+    UNION ALL BY NAME
+    SELECT b.run_group, b.run_id, b.rank, b.device, -1 AS event, b.addr, b.requested_bytes AS bytes, b.stream, b.stack
+    FROM allocator_blocks b
+    ANTI JOIN (
+        FROM _paired WHERE action = 'alloc' AND next_free IS NULL
+    ) p ON p.run_id = b.run_id AND p.rank = b.rank AND p.device = b.device AND p.addr = b.addr
+    WHERE b.state = 'active_allocated'
+),
+_segments AS (
     SELECT DISTINCT run_id, rank, device, segment_addr, segment_addr + segment_bytes AS end_addr, pool
     FROM allocator_blocks
 )
@@ -206,7 +196,7 @@ SELECT
     coalesce(regexp_replace(metadata, '\.\d.*$', ''), module) AS layers,
     coalesce(category, '(not recorded)') AS category,
     CASE WHEN l.freed_event IS NULL AND l.addr < g.end_addr THEN g.pool ELSE '(not recorded)' END AS pool
-FROM allocator_lifetimes l
+FROM _lifetimes l
 LEFT JOIN allocator_owners o ON o.run_id = l.run_id AND o.rank = l.rank AND o.stack = l.stack
 ASOF LEFT JOIN _segments g
     ON g.run_id = l.run_id AND g.rank = l.rank AND g.device = l.device AND l.addr >= g.segment_addr;

@@ -191,26 +191,21 @@ LEFT JOIN _first_uses u
 UNION ALL BY NAME
 SELECT * EXCLUDE (used), false AS by_order FROM _second;
 
--- @view fsdp_stalls  a row is an interval in which the first use of a module waits for its all_gather: from the moment
---   of need to the end of the all_gather, or to the start of the use if that is earlier.
--- @columns track, run_id
--- @column call index              The call.
--- @column module text             Module; NULL if not known.
--- @column pass text               forward or backward.
--- @columns start_ns, end_ns
-CREATE VIEW fsdp_stalls AS
-SELECT
-    t.track, k.run_id, k.call, k.module, k.pass, needed_ns AS start_ns, least(own_start_ns + dur_ns, used_ns) AS end_ns
-FROM fsdp_kernels k
-JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
-WHERE needed_ns < least(own_start_ns + dur_ns, used_ns);
-
--- @view late_unshards  a row is the part of fsdp_stalls without concurrent compute and without waiting for other ranks.
+-- @view late_unshards  a row is an interval in which the first use of a module waits for its all_gather, without
+--   concurrent compute and without waiting for other ranks.
+-- It waits from the moment of need to the end of the all_gather, or to the start of the use if that is earlier.
 -- @columns track
 -- @column module text             Module; NULL if not known.
 -- @column pass text               forward or backward.
 -- @columns start_ns, end_ns
 CREATE VIEW late_unshards AS
+WITH _stalls AS (
+    SELECT
+        t.track, k.call, k.module, k.pass, needed_ns AS start_ns, least(own_start_ns + dur_ns, used_ns) AS end_ns
+    FROM fsdp_kernels k
+    JOIN gpu_tracks t ON t.run_id = k.run_id AND t.rank = k.rank AND t.device IS NOT DISTINCT FROM k.device
+    WHERE needed_ns < least(own_start_ns + dur_ns, used_ns)
+)
 SELECT e.track, s.module, s.pass, greatest(e.start_ns, s.start_ns) AS start_ns, least(e.end_ns, s.end_ns) AS end_ns
-FROM exposed_comm e JOIN fsdp_stalls s ON s.track = e.track AND s.call = e.owner.call
+FROM exposed_comm e JOIN _stalls s ON s.track = e.track AND s.call = e.owner.call
 WHERE e.owner.part <> 'waiting' AND e.start_ns < s.end_ns AND s.start_ns < e.end_ns;

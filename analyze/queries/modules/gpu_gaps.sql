@@ -40,15 +40,6 @@ SELECT
 FROM _reached r JOIN (SELECT lane, track, stream, run_id, rank FROM _lanes) USING (lane)
 WHERE r.start_ns > previous_end_ns;
 
--- @view only_gpus  a row is the track of a GPU that is the only one of its process, in a GPU-only block.
--- @columns track
-CREATE VIEW only_gpus AS
-SELECT any_value(track) AS track
-FROM gpu_tracks JOIN (SELECT run_id, profiler FROM runs) USING (run_id)
-WHERE profiler = 'gpu'
-GROUP BY run_id, rank
-HAVING count(*) = 1;
-
 -- @macro gap_launches(g)  gaps of gpu_idle or stream_idle with the launch call of the work that ends them, and the time
 --   of the profiler in them.
 -- Profiler time counts if it is on the thread of the launch call, or on a thread without other events (CUPTI may number
@@ -107,27 +98,27 @@ _profiled AS (
     SELECT lane, gap_ns, sum(added_coverage_ns(start_ns, end_ns, previous_end_ns))::BIGINT AS ns
     FROM _pieces
     GROUP BY lane, gap_ns
+),
+_only_gpus AS (
+    SELECT any_value(track) AS track
+    FROM gpu_tracks JOIN (SELECT run_id, profiler FROM runs) USING (run_id)
+    WHERE profiler = 'gpu'
+    GROUP BY run_id, rank
+    HAVING count(*) = 1
 )
 SELECT
     g.track, g.stream, g.correlation_id, g.start_ns, g.end_ns, g.launch_ns, g.launch_tid,
     coalesce(p.ns, 0) AS profiler_ns, g.stream IS NULL AND o.track IS NOT NULL AS alone
 FROM _gaps g
 LEFT JOIN _profiled p ON p.lane = g.lane AND p.gap_ns = g.start_ns
-LEFT JOIN only_gpus o ON o.track = g.track;
+LEFT JOIN _only_gpus o ON o.track = g.track;
 
 -- @view device_gaps  a row is a gap of a device, with the launch call of the next work.
--- @columns track
--- @column stream id               Stream; NULL per device.
--- @column correlation_id id       Correlation id of the work that ends the gap; of several, the one launched first.
--- @columns start_ns, end_ns
--- @column launch_ns ns            Start of the call that launched that work; NULL if not recorded.
--- @column launch_tid id           Thread of that call; NULL if not recorded.
--- @column profiler_ns ns          Time of the profiler itself in the gap, up to the return of that call.
--- @column alone bool              Whether it is of the only GPU of a process, in a GPU-only block.
+-- @column * of gap_launches
 CREATE VIEW device_gaps AS SELECT * FROM gap_launches('gpu_idle');
 
 -- @view stream_gaps  a row is a gap of a stream, with the launch call of the next work.
--- @column * of device_gaps
+-- @column * of gap_launches
 CREATE VIEW stream_gaps AS
 WITH _stream_gaps AS MATERIALIZED (
     SELECT * FROM stream_idle

@@ -124,43 +124,6 @@ CREATE MACRO hmma_flops(kernel, compute_capability) AS CASE
     WHEN compute_capability >= 7 THEN 512
 END;
 
--- @view nvprof_flops  a row is a kernel on a device in an nvprof log: mean x launches. flop_count_* count a
---   multiply-add as 2.
--- @columns run_id, rank, run_group
--- @column kernel text             Kernel.
--- @columns device
--- @column launches count          Launches.
--- @column dur_ns ns               NULL for nvprof.
--- @column fp16_flops FLOP         Half precision outside tensor cores.
--- @column fp32_flops FLOP         Single precision outside tensor cores.
--- @column fp64_flops FLOP         Double precision outside tensor cores.
--- @column tensor_flops FLOP       NULL for nvprof.
--- @column tensor_type text        NULL for nvprof.
--- @column total_flops FLOP        Their sum.
--- @column fadd_only_flops FLOP    Single-precision additions that are not part of a multiply-add.
--- @column dram_bytes B            Bytes read from and written to device memory.
--- @column l2_bytes B              NULL for nvprof.
--- @column l1_bytes B              NULL for nvprof.
-CREATE VIEW nvprof_flops AS
-SELECT
-    run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches,
-    NULL::BIGINT AS dur_ns,
-    max(round(avg * invocations)) FILTER (metric = 'flop_count_hp') AS fp16_flops,
-    max(round(avg * invocations)) FILTER (metric = 'flop_count_sp') AS fp32_flops,
-    max(round(avg * invocations)) FILTER (metric = 'flop_count_dp') AS fp64_flops,
-    NULL::DOUBLE AS tensor_flops, NULL::VARCHAR AS tensor_type,
-    fp16_flops + fp32_flops + fp64_flops AS total_flops,
-    max(round(avg * invocations)) FILTER (metric = 'flop_count_sp_add') AS fadd_only_flops,
-    -- A transaction is 32 bytes.
-    32 * (
-        max(round(avg * invocations)) FILTER (metric = 'dram_read_transactions')
-        + max(round(avg * invocations)) FILTER (metric = 'dram_write_transactions')
-    ) AS dram_bytes,
-    NULL::DOUBLE AS l2_bytes, NULL::DOUBLE AS l1_bytes
-FROM metric_summary
-GROUP BY run_id, rank, kernel, device
-HAVING bool_or(starts_with(metric, 'flop_count_'));
-
 -- @view launch_flops  a row is a launch profiled by ncu, or a kernel on a device in an nvprof log.
 -- @columns run_id, rank, run_group
 -- @column launch_id index         Launch, in order of execution; NULL for nvprof.
@@ -219,6 +182,24 @@ _counts AS (
 ),
 _capable AS (
     SELECT run_id, TRY_CAST(compute_capability AS DOUBLE) AS compute_capability FROM runs
+),
+-- Mean x launches. flop_count_* count a multiply-add as 2.
+_nvprof AS (
+    SELECT
+        run_id, rank, any_value(run_group) AS run_group, kernel, device, max(invocations) AS launches,
+        max(round(avg * invocations)) FILTER (metric = 'flop_count_hp') AS fp16_flops,
+        max(round(avg * invocations)) FILTER (metric = 'flop_count_sp') AS fp32_flops,
+        max(round(avg * invocations)) FILTER (metric = 'flop_count_dp') AS fp64_flops,
+        fp16_flops + fp32_flops + fp64_flops AS total_flops,
+        max(round(avg * invocations)) FILTER (metric = 'flop_count_sp_add') AS fadd_only_flops,
+        -- A transaction is 32 bytes.
+        32 * (
+            max(round(avg * invocations)) FILTER (metric = 'dram_read_transactions')
+            + max(round(avg * invocations)) FILTER (metric = 'dram_write_transactions')
+        ) AS dram_bytes
+    FROM metric_summary
+    GROUP BY run_id, rank, kernel, device
+    HAVING bool_or(starts_with(metric, 'flop_count_'))
 )
 SELECT
     run_id, rank, l.run_group, launch_id, l.kernel, l.device, 1::BIGINT AS launches, l.dur_ns,
@@ -248,7 +229,7 @@ LEFT JOIN _counts USING (run_id, rank, launch_id)
 LEFT JOIN _tensor t USING (run_id, rank, launch_id)
 LEFT JOIN _capable r USING (run_id)
 UNION ALL BY NAME
-SELECT *, NULL::BIGINT AS launch_id FROM nvprof_flops;
+FROM _nvprof;
 
 -- @macro whole_sum(x)  sum over launches; NULL unless every launch has the value.
 CREATE MACRO whole_sum(x) AS CASE WHEN count(x) = count(*) THEN round(sum(x))::BIGINT END;

@@ -40,7 +40,6 @@ FROM _recorded r LEFT JOIN _numbered n USING (run_id, rank, turn, steps);
 -- @column step index              Step number.
 -- @column metrics_step index      The step in step_metrics; NULL if not known.
 -- @columns start_ns, end_ns
--- @column ends_on_gpu bool        Whether its end is that of GPU work, not of its range.
 CREATE TABLE step_windows AS
 WITH _last AS (
     SELECT run_id, rank, turn, start_ns, end_ns FROM step_ranges WHERE next_ns IS NULL
@@ -58,8 +57,7 @@ _tails AS (
 )
 SELECT
     run_id, rank, s.run_group, step, metrics_step, start_ns,
-    coalesce(next_ns, greatest(end_ns, coalesce(last_ns, end_ns))) AS end_ns,
-    next_ns IS NULL AND coalesce(last_ns > end_ns, false) AS ends_on_gpu
+    coalesce(next_ns, greatest(end_ns, coalesce(last_ns, end_ns))) AS end_ns
 FROM step_ranges s LEFT JOIN _tails USING (run_id, rank);
 
 -- @view step_times  a row is a training step of a rank, as recorded and as timed by the collector.

@@ -3,10 +3,7 @@
 -- @view printed_kernel_sums  a row is a kernel name on a rank without events, from a printed summary.
 -- @columns run_group, run_id, rank
 -- @column name text               Name.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW printed_kernel_sums AS
 SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
 FROM gpu_summary ANTI JOIN kernels USING (run_id, rank)
@@ -15,10 +12,7 @@ WHERE NOT starts_with(name, '[');
 -- @view kernel_sums  a row is a kernel name on a rank.
 -- @columns run_group, run_id, rank
 -- @column name text               Name.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernel_sums AS
 SELECT
     run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,
@@ -31,10 +25,7 @@ FROM printed_kernel_sums;
 -- @view kernels_by_name  a row is a kernel name on a rank.
 -- @columns run_group
 -- @column name text                  Kernel name.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_name AS
 SELECT run_group, kernel_names.name AS name, calls, total_ns, min_ns, max_ns
 FROM kernel_sums JOIN kernel_names USING (run_id, name);
@@ -42,10 +33,7 @@ FROM kernel_sums JOIN kernel_names USING (run_id, name);
 -- @view kernels_by_short_name  a row is a kernel name on a rank.
 -- @columns run_group
 -- @column short_name text            Short name of the kernel.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_short_name AS
 SELECT run_group, kernel_names.short_name AS short_name, calls, total_ns, min_ns, max_ns
 FROM kernel_sums JOIN kernel_names USING (run_id, name);
@@ -53,10 +41,7 @@ FROM kernel_sums JOIN kernel_names USING (run_id, name);
 -- @view kernels_by_family  a row is a kernel name on a rank.
 -- @columns run_group
 -- @column family text                Family.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_family AS
 SELECT run_group, kernel_names.family AS family, calls, total_ns, min_ns, max_ns
 FROM kernel_sums JOIN kernel_names USING (run_id, name);
@@ -64,10 +49,7 @@ FROM kernel_sums JOIN kernel_names USING (run_id, name);
 -- @view kernels_by_algorithm  a row is a kernel name on a rank.
 -- @columns run_group
 -- @column algorithm text             Algorithm of a convolution.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_algorithm AS
 SELECT run_group, kernel_names.algorithm AS algorithm, calls, total_ns, min_ns, max_ns
 FROM kernel_sums JOIN kernel_names USING (run_id, name);
@@ -97,10 +79,7 @@ GROUP BY run_group;
 -- @view cuda_call_sums  a row is a runtime or driver function on a rank.
 -- @columns run_group, run_id, rank
 -- @column name text               Name.
--- @column calls count             Calls.
--- @column total_ns ns             Sum of durations.
--- @column min_ns ns               Shortest.
--- @column max_ns ns               Longest.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW cuda_call_sums AS
 SELECT
     run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,

@@ -53,25 +53,10 @@ JOIN program_lines p USING (name)
 JOIN python_threads t ON t.run_id = r.run_id AND t.rank = r.rank AND t.tid IS NOT DISTINCT FROM r.tid
 WHERE r.origin = 'python_function';
 
--- @view innermost_modules  a row is a stretch of a thread with its innermost module.
--- @columns track
--- @column name text               Module.
--- @columns start_ns, end_ns
-CREATE VIEW innermost_modules AS SELECT * FROM intervals_innermost('module_calls');
-
--- @view innermost_lines  a row is a stretch of a thread with its innermost function of the program.
--- @columns track
--- @column name text               Its line.
--- @columns start_ns, end_ns
-CREATE VIEW innermost_lines AS SELECT * FROM intervals_innermost('line_calls');
-
 -- @view kernels_by_op  a row is a kernel with the outermost operator of the forward pass that it belongs to.
 -- @columns run_group
 -- @column op text                 Operator.
--- @column calls count             1.
--- @column total_ns ns             Duration.
--- @column min_ns ns               Duration.
--- @column max_ns ns               Duration.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_op AS
 SELECT
     run_group, coalesce(forward_op, '(no operator)') AS op, 1 AS calls,
@@ -82,36 +67,33 @@ WHERE kind = 'kernel';
 -- @view kernels_by_module  a row is a kernel with the innermost module that it belongs to.
 -- @columns run_group
 -- @column module text             Module, or annotation.
--- @column calls count             1.
--- @column total_ns ns             Duration.
--- @column min_ns ns               Duration.
--- @column max_ns ns               Duration.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_module AS
+WITH _innermost AS (
+    FROM intervals_innermost('module_calls')
+)
 SELECT
     run_group, coalesce(annotation, inside.name, '(no module)') AS module, 1 AS calls,
     dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
-FROM points_in_intervals('kernel_places', 'innermost_modules');
+FROM points_in_intervals('kernel_places', '_innermost');
 
 -- @view kernels_by_line  a row is a kernel with the source line that it belongs to.
 -- @columns run_group
 -- @column line text               Line of the innermost function of the program: train.py:42 in train_step.
--- @column calls count             1.
--- @column total_ns ns             Duration.
--- @column min_ns ns               Duration.
--- @column max_ns ns               Duration.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_line AS
+WITH _innermost AS (
+    FROM intervals_innermost('line_calls')
+)
 SELECT
     run_group, coalesce(inside.name, '(no line)') AS line, 1 AS calls,
     dur_ns AS total_ns, dur_ns AS min_ns, dur_ns AS max_ns
-FROM points_in_intervals('kernel_places', 'innermost_lines');
+FROM points_in_intervals('kernel_places', '_innermost');
 
 -- @view kernels_by_device  a row is a kernel with its GPU.
 -- @columns run_group
 -- @column device text             Rank and GPU.
--- @column calls count             1.
--- @column total_ns ns             Duration.
--- @column min_ns ns               Duration.
--- @column max_ns ns               Duration.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_device AS
 SELECT
     run_group, format('rank {} GPU {}', rank, coalesce(device::VARCHAR, '?')) AS device, 1 AS calls,
@@ -121,10 +103,7 @@ FROM kernels;
 -- @view kernels_by_stream  a row is a kernel with its stream.
 -- @columns run_group
 -- @column stream text             Rank, GPU and CUDA stream.
--- @column calls count             1.
--- @column total_ns ns             Duration.
--- @column min_ns ns               Duration.
--- @column max_ns ns               Duration.
+-- @columns calls, total_ns, min_ns, max_ns
 CREATE VIEW kernels_by_stream AS
 SELECT
     run_group,
