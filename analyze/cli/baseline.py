@@ -21,8 +21,7 @@ Name = Annotated[str, typer.Argument(help="Name of the baseline.")]
 Folder = Annotated[
     Path | None,
     typer.Option(
-        "--folder",
-        help="Folder or URL of the baselines. Default: $TRACEQUARRY_BASELINES, else .tracequarry/baselines.",
+        "--folder", help="Folder or URL of the baselines. Default: $TRACEQUARRY_BASELINES, else .tracequarry/baselines."
     ),
 ]
 

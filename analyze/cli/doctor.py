@@ -9,9 +9,7 @@ import typer
 from schemas.checks import Format
 
 
-def doctor(
-    format: Annotated[Format, typer.Option(help="table or json.")] = "table",
-) -> None:
+def doctor(format: Annotated[Format, typer.Option(help="table or json.")] = "table") -> None:
     """Check what this installation can do: versions, extras, tools, browser, cache.
 
     Exit code: 0 if `analyze` can work, 1 if not.

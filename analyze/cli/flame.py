@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli import terminal
-from analyze.cli.shared_options import (
-    Block,
-    Paths,
-    Profiler,
-    Where,
-    open_traces,
-)
+from analyze.cli.shared_options import Block, Paths, Profiler, Where, open_traces
 
 
 def flame(
@@ -26,8 +20,7 @@ def flame(
     tree: Annotated[
         str,
         typer.Option(
-            "--tree",
-            help="op, module or python: stacks of operators, modules, functions; memory: who holds the peak.",
+            "--tree", help="op, module or python: stacks of operators, modules, functions; memory: who holds the peak."
         ),
     ] = "op",
     time: Annotated[str, typer.Option("--time", help="gpu or cpu time.")] = "gpu",

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from analyze.cli.shared_options import (
-    Paths,
-    open_traces,
-)
+from analyze.cli.shared_options import Paths, open_traces
 
 
 def info(paths: Paths) -> None:

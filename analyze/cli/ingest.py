@@ -9,9 +9,7 @@ import typer
 
 import analyze
 from analyze.cli import completion, terminal
-from analyze.cli.shared_options import (
-    parse_params,
-)
+from analyze.cli.shared_options import parse_params
 from analyze.errors import InputError
 
 

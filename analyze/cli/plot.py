@@ -9,9 +9,10 @@ import typer
 
 from analyze.cli import terminal
 from analyze.cli.shared_options import (
-    BY,
     Block,
+    By,
     Group,
+    Params,
     Paths,
     Profiler,
     QueryFolders,
@@ -26,18 +27,12 @@ def plot(
     name: Annotated[str, typer.Argument(help="The query, such as kernel-share or roofline.")],
     paths: Paths,
     output: Annotated[Path, typer.Option("--output", "-o", help="The figure: .svg, .png or .html.")],
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help=BY,
-        ),
-    ] = "",
+    by: By = "",
     where: Where = None,
     profiler: Profiler = None,
     block: Block = None,
     group: Group = None,
-    param: Annotated[list[str] | None, typer.Option("--param", "-p", help="Set a parameter of the query: k=v.")] = None,
+    param: Params = None,
     figure: Annotated[
         str | None, typer.Option("--figure", help="Override the query's default figure: 'bars x=total_ns y=name'.")
     ] = None,

@@ -10,8 +10,8 @@ import typer
 import analyze
 from analyze.cli import completion, listings, terminal
 from analyze.cli.shared_options import (
-    BY,
     Block,
+    By,
     Filter,
     Format,
     Group,
@@ -20,6 +20,7 @@ from analyze.cli.shared_options import (
     Params,
     Profiler,
     QueryFolders,
+    Sort,
     Where,
     Wide,
     find_query,
@@ -39,27 +40,13 @@ def query(
     paths: Annotated[
         list[Path] | None, typer.Argument(help="Stores, run folders, folders of these, or raw trace files.")
     ] = None,
-    by: Annotated[
-        str,
-        typer.Option(
-            "--by",
-            help=BY,
-            autocompletion=completion.run_columns,
-        ),
-    ] = "",
+    by: By = "",
     where: Where = None,
     profiler: Profiler = None,
     block: Block = None,
     group: Group = None,
     param: Params = None,
-    sort: Annotated[
-        str | None,
-        typer.Option(
-            "--sort",
-            help="Sort by these columns; -name sorts in descending order.",
-            autocompletion=completion.result_columns,
-        ),
-    ] = None,
+    sort: Sort = None,
     limit: Limit = None,
     filter: Filter = None,
     select: Annotated[
@@ -100,9 +87,4 @@ def query(
     if not paths:
         raise InputError(f"query {name}: no recording given: analyze query {name} PATH...")
     traces = open_traces(paths, where, profiler, queries, block)
-    print_answer(
-        traces.query(name, by, params, sort, limit, select, filter),
-        form,
-        output,
-        wide,
-    )
+    print_answer(traces.query(name, by, params, sort, limit, select, filter), form, output, wide)

@@ -7,14 +7,7 @@ from typing import Annotated
 
 import typer
 
-from analyze.cli.shared_options import (
-    Block,
-    Paths,
-    Profiler,
-    Where,
-    open_both,
-    open_traces,
-)
+from analyze.cli.shared_options import Block, Paths, Profiler, Where, open_both, open_traces
 
 
 def report(
@@ -23,8 +16,7 @@ def report(
     compare: Annotated[
         list[Path] | None,
         typer.Option(
-            "--compare",
-            help="Recordings after the change: all paths up to the next option. PATHS are those before it.",
+            "--compare", help="Recordings after the change: all paths up to the next option. PATHS are those before it."
         ),
     ] = None,
     by: Annotated[

@@ -6,14 +6,7 @@ from typing import Annotated
 
 import typer
 
-from analyze.cli.shared_options import (
-    Block,
-    Paths,
-    Profiler,
-    QueryFolders,
-    Where,
-    open_traces,
-)
+from analyze.cli.shared_options import Block, Paths, Profiler, QueryFolders, Where, open_traces
 
 
 def serve(

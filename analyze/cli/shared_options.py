@@ -108,23 +108,29 @@ Where = Annotated[
     ),
 ]
 Filter = Annotated[
-    str | None,
-    typer.Option("--filter", help="Filter the rows of the result (SQL), for example: total_ms > 1."),
+    str | None, typer.Option("--filter", help="Filter the rows of the result (SQL), for example: total_ms > 1.")
 ]
-BY = (
+_BY = (
     "Group by columns of the table `runs`, by rank or node, for example model,batch_size. Queries about communication "
     "can also group by dimension, group and scope, those about GPU work by device and stream."
 )
+By = Annotated[str, typer.Option("--by", help=_BY, autocompletion=completion.run_columns)]
 Params = Annotated[
     list[str] | None,
     typer.Option("--param", "-p", help="Set a parameter of the query: k=v.", autocompletion=completion.params),
 ]
 Group = Annotated[
-    str | None,
-    typer.Option("--group", help="Group rows by family, module, op ... (queries with the parameter group)."),
+    str | None, typer.Option("--group", help="Group rows by family, module, op ... (queries with the parameter group).")
 ]
 QueryFolders = Annotated[list[Path] | None, typer.Option("--queries", help="Also use the query files of this folder.")]
-Sort = Annotated[str | None, typer.Option("--sort", help="Sort by these columns; -name sorts in descending order.")]
+Sort = Annotated[
+    str | None,
+    typer.Option(
+        "--sort",
+        help="Sort by these columns; -name sorts in descending order.",
+        autocompletion=completion.result_columns,
+    ),
+]
 Limit = Annotated[int | None, typer.Option("--limit", "-n", min=0, help="Show at most this many rows.")]
 Profiler = Annotated[
     str | None,

@@ -9,10 +9,7 @@ from typing import Annotated
 import typer
 
 import analyze
-from analyze.cli.shared_options import (
-    Where,
-    open_traces,
-)
+from analyze.cli.shared_options import Where, open_traces
 from analyze.errors import InputError
 
 

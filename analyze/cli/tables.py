@@ -8,12 +8,7 @@ import typer
 
 import analyze
 from analyze.cli import completion, listings, terminal
-from analyze.cli.shared_options import (
-    Format,
-    Output,
-    Wide,
-    form_of,
-)
+from analyze.cli.shared_options import Format, Output, Wide, form_of
 
 
 def tables(

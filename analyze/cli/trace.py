@@ -9,13 +9,7 @@ from typing import Annotated
 import typer
 
 from analyze.cli import terminal
-from analyze.cli.shared_options import (
-    Block,
-    Paths,
-    Profiler,
-    Where,
-    open_traces,
-)
+from analyze.cli.shared_options import Block, Paths, Profiler, Where, open_traces
 from analyze.errors import InputError
 
 

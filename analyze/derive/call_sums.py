@@ -289,12 +289,7 @@ DERIVED = (
             "call_work",
             "a name of GPU work that the calls of a path launched themselves",
             _TREE,
-            (
-                "path",
-                "int32",
-                "",
-                "path in call_paths; NULL for work that no operator or range launched",
-            ),
+            ("path", "int32", "", "path in call_paths; NULL for work that no operator or range launched"),
             (
                 "forward_path",
                 "int32",

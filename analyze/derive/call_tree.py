@@ -160,12 +160,7 @@ _COLUMNS = (
     ("correlation_id", "int64", "", "of CUDA calls, as in cuda_calls"),
     ("op_id", "int64", "", "External id, as the file says it"),
     *INTERVAL,
-    (
-        "node",
-        "int32",
-        "",
-        "number of the event in the rank, in pre-order: its subtree ends at last_node",
-    ),
+    ("node", "int32", "", "number of the event in the rank, in pre-order: its subtree ends at last_node"),
     ("parent", "int32", "", "node of the parent; NULL for a root. Of calls and overhead, where they begin"),
     ("last_node", "int32", "", "node of the last event below it; its own if there is none"),
     ("depth", "int32", "", "level in the tree, from 0"),

@@ -16,12 +16,7 @@ if TYPE_CHECKING:
 
 _KERNEL = ("name", "device", "stream", "start_ns", "dur_ns", "correlation_id", "op_id")
 _CALL = ("call_tid", "call_start_ns")
-READS = {
-    "kernels": (*_KERNEL, *COLLECTIVE),
-    "kernel_names": ("name", "family"),
-    "gpu_work": _CALL,
-    "twins": COLLECTIVE,
-}
+READS = {"kernels": (*_KERNEL, *COLLECTIVE), "kernel_names": ("name", "family"), "gpu_work": _CALL, "twins": COLLECTIVE}
 """Columns that comm_kernels is computed from."""
 
 

@@ -33,12 +33,7 @@ DERIVED = (
         declare_table(
             "first_events",
             "a rank with events",
-            (
-                "start_ns",
-                "int64",
-                "ns",
-                "start of the first: kernel, copy, fill, call, operator, range or allocation",
-            ),
+            ("start_ns", "int64", "ns", "start of the first: kernel, copy, fill, call, operator, range or allocation"),
         ),
         version=1,
         reads=READS,

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 
 CALL = ("correlation_id", "call_tid", "call_start_ns", "call_dur_ns")
 """What launched GPU work. Idle segments have these columns of the work that ends them, as `next_...`."""
-READS = {
-    "gpu_work": ("kind", "name", "device", "start_ns", "dur_ns", *CALL),
-    "kernel_names": ("name", "family"),
-}
+READS = {"gpu_work": ("kind", "name", "device", "start_ns", "dur_ns", *CALL), "kernel_names": ("name", "family")}
 COUNTS = ("compute_kernels", "comm_kernels", "memcpys", "memsets")
 """The kinds of work that are counted in a segment, one column each."""
 COLUMNS = ("device", "start_ns", "dur_ns", *COUNTS, *(f"next_{column}" for column in CALL))

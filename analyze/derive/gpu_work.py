@@ -206,12 +206,7 @@ _TABLE = declare_table(
     *GPU[1:],
     *INTERVAL,
     LINK[0],
-    (
-        "op_id",
-        "int64",
-        "",
-        "External id of the operator that launched it: kernels.op_id, or as call_ops has it",
-    ),
+    ("op_id", "int64", "", "External id of the operator that launched it: kernels.op_id, or as call_ops has it"),
     (
         "call_name",
         "string",
@@ -221,12 +216,7 @@ _TABLE = declare_table(
     ("call_tid", "int64", "", "thread of the launch call"),
     ("call_start_ns", "int64", "ns", "start of the launch call"),
     ("call_dur_ns", "int64", "ns", "length of the launch call"),
-    (
-        "graph",
-        "int32",
-        "",
-        "CUDA graph that it is a replay of, as in graph_launches; NULL if its capture is not known",
-    ),
+    ("graph", "int32", "", "CUDA graph that it is a replay of, as in graph_launches; NULL if its capture is not known"),
     (
         "capture_tid",
         "int64",

@@ -317,11 +317,4 @@ _TABLE = declare_table(
     ("start_ns", "int64", "ns", "start of the launch call"),
 )
 
-DERIVED = (
-    Derived(
-        _TABLE,
-        version=1,
-        reads=READS,
-        compute=graph_launches,
-    ),
-)
+DERIVED = (Derived(_TABLE, version=1, reads=READS, compute=graph_launches),)

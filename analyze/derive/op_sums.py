@@ -261,12 +261,7 @@ DERIVED = (
                 "ns",
                 "GPU work of the backward pass of it and of operators below it, launched outside of it",
             ),
-            (
-                "self_device_bytes",
-                "int64",
-                "B",
-                "allocated - freed on GPUs, without children; NULL if not recorded",
-            ),
+            ("self_device_bytes", "int64", "B", "allocated - freed on GPUs, without children; NULL if not recorded"),
             ("total_device_bytes", "int64", "B", "allocated - freed on GPUs while they ran; NULL if not recorded"),
             ("self_cpu_bytes", "int64", "B", "allocated - freed in the CPU's memory, without children"),
             ("total_cpu_bytes", "int64", "B", "allocated - freed in the CPU's memory while they ran"),

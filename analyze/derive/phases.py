@@ -79,10 +79,7 @@ class PhaseAt:
         others = np.flatnonzero((row < 0) & (time != NULL))
         row[others] = self._all.at(np.zeros(len(others), np.int64), time[others])
         start = np.where(captured >= 0, time, self._call_start[row])
-        return {
-            "phase": texts(self._phase[row], self._phases),
-            "phase_start_ns": nullable(start),
-        }
+        return {"phase": texts(self._phase[row], self._phases), "phase_start_ns": nullable(start)}
 
 
 def phase_calls(tables: Mapping[str, pa.Table]) -> pa.Table:

@@ -12,14 +12,7 @@ from analyze.derive.graph_replays import captures_added
 from analyze.derive.interface import Derived
 from analyze.derive.interval_nesting import dense, pairs
 from analyze.derive.numpy_columns import NULL, Ints, Mask, ints, nullable, text_codes, values_at
-from analyze.derive.server_ops import (
-    EXPERT_LAYERS,
-    IS_ATTENTION,
-    OPERATORS,
-    formula_of,
-    is_part_of_layer,
-    work_of,
-)
+from analyze.derive.server_ops import EXPERT_LAYERS, IS_ATTENTION, OPERATORS, formula_of, is_part_of_layer, work_of
 from analyze.derive.threads import OpenIntervals, by_thread, nesting_order, outermost
 from schemas.table_declaration import CPU, INTERVAL, declare_table, row_schema
 
@@ -324,12 +317,7 @@ _TABLE = declare_table(
         "",
         "gradients with FLOPs (input, weight) that a library's backward convolution computes, until torch 1.10",
     ),
-    (
-        "counts_flops",
-        "bool",
-        "",
-        "its FLOPs count: its kind has a formula, and no other such call begins in it",
-    ),
+    ("counts_flops", "bool", "", "its FLOPs count: its kind has a formula, and no other such call begins in it"),
     ("counts_bytes", "bool", "", "its bytes count: it has an end and is in no other such call"),
     ("server_flops", "int64", "FLOP", "FLOPs of an operator of an inference server; NULL of others, or if not known"),
     ("server_bytes", "int64", "B", "its inputs and outputs, each once; of experts, weights of those of one token"),

@@ -319,12 +319,4 @@ _TABLE = declare_table(
     *table_declaration.COLLECTIVE,
 )
 
-DERIVED = (
-    Derived(
-        _TABLE,
-        version=3,
-        reads=READS,
-        compute=twins,
-        of_gpu_block=True,
-    ),
-)
+DERIVED = (Derived(_TABLE, version=3, reads=READS, compute=twins, of_gpu_block=True),)
