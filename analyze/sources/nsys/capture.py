@@ -56,6 +56,24 @@ class Capture:
             return None
         return int(options["node-rank"]), int(options["nnodes"])
 
+    def visible_gpus(self, tables: Tables) -> list[int]:
+        """Return the ids (TARGET_INFO_GPU) of the GPUs in CUDA_VISIBLE_DEVICES: CUDA device 0 is the first one.
+
+        Empty if it is unset or not understood. A program that sets the variable itself is not known.
+        """
+        gpus = [gpu for gpu in rows(tables, "TARGET_INFO_GPU", ["id", "cuDevice", "uuid"]) if gpu["id"] is not None]
+        found: list[int] = []
+        for entry in self.environment.get("CUDA_VISIBLE_DEVICES", "").split(","):
+            number, uuid = parse_number(entry.strip()), entry.strip().removeprefix("GPU-")
+            if number is not None:
+                named = [gpu["id"] for gpu in gpus if gpu["cuDevice"] == number]
+            else:
+                named = [gpu["id"] for gpu in gpus if uuid and (gpu["uuid"] or "").startswith(uuid)]
+            if len(named) != 1:
+                return []
+            found += named
+        return found
+
     def number(self, *variables: str) -> int | None:
         """Return the value of the first of some environment variables that is a number."""
         numbers = (parse_number(self.environment.get(v, "")) for v in variables)

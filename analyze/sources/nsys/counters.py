@@ -13,7 +13,6 @@ from analyze.sources.nsys.open_export import Tables, rows
 from analyze.sources.nsys.rank_processes import pid_of, used_devices
 from analyze.sources.nsys.rows import Built, EventTable, Owners, Skipped, record_batch, times
 from analyze.sources.nsys.values import Columns, filtered
-from analyze.sources.nsys.visible_gpus import visible_gpus
 
 METRICS = "GPU_METRICS"
 _UNSIGNED = (1 << 64) - 1
@@ -28,16 +27,12 @@ _NUMBER = r"^-?\d{1,18}(\.\d{1,18})?$"
 
 
 def _gpu_faults(batch: Columns, names: Names, process: int) -> Built:
-    faults = times(batch) | {"device": batch["deviceId"], "value": batch["numberOfPageFaults"]}
-    return faults | _named("GPU page faults", batch)
+    value = batch["numberOfPageFaults"]
+    return times(batch) | {"name": "GPU page faults", "device": batch["deviceId"], "value": value}
 
 
 def _cpu_faults(batch: Columns, names: Names, process: int) -> Built:
-    return {"start_ns": batch["start"], "value": pa.repeat(1, len(batch["start"]))} | _named("CPU page faults", batch)
-
-
-def _named(name: str, batch: Columns) -> Built:
-    return {"name": pa.repeat(name, len(batch["start"]))}
+    return {"start_ns": batch["start"], "name": "CPU page faults", "value": pa.repeat(1, len(batch["start"]))}
 
 
 FAULT_TABLES = (
@@ -62,10 +57,7 @@ def metric_batches(
     }
     places = _places(tables, capture, owners)
     for batch in tables.batches(METRICS, columns):
-        batch = skipped.choose("counters", batch, pc.is_valid(batch["timestamp"]), "without a start")
-        # Columns of this name are read as text.
-        is_number = pc.match_substring_regex(batch["value"], _NUMBER).fill_null(False)
-        batch = skipped.choose("counters", batch, is_number, "without a number")
+        batch = _readable(batch, "timestamp", skipped)
         is_typed = pc.and_(pc.is_valid(batch["typeId"]), pc.is_valid(batch["metricId"]))
         batch = skipped.choose("counters", batch, is_typed, "without a name")
         kinds = pa.table({"type": batch["typeId"], "metric": batch["metricId"]}).group_by(["type", "metric"])
@@ -83,9 +75,16 @@ def metric_batches(
                 "start_ns": own["timestamp"],
                 "value": _in_unit(pc.cast(own["value"], pa.float64()), name),
                 "device": pa.repeat(device, size),
-                "name": pa.repeat(name, size),
+                "name": name,
             }
             yield rank, record_batch("counters", built, size)
+
+
+def _readable(batch: Columns, start: str, skipped: Skipped) -> Columns:
+    """Return the rows with a start and a value; the values are text."""
+    batch = skipped.choose("counters", batch, pc.is_valid(batch[start]), "without a start")
+    is_number = pc.match_substring_regex(batch["value"], _NUMBER).fill_null(False)
+    return skipped.choose("counters", batch, is_number, "without a number")
 
 
 def _in_unit(values: pa.Array, name: str) -> pa.Array:
@@ -111,9 +110,7 @@ def network_batches(tables: Tables, owners: Owners, skipped: Skipped) -> Iterato
     places = {row["globalId"]: nics.get(row["nicId"]) for row in rows(tables, "NIC_ID_MAP", ["nicId", "globalId"])}
     for table in NETWORK:
         for batch in tables.batches(table, ("start", "globalId", "portId", "metricsListId", "metricsIdx", "value")):
-            batch = skipped.choose("counters", batch, pc.is_valid(batch["start"]), "without a start")
-            is_number = pc.match_substring_regex(batch["value"], _NUMBER).fill_null(False)
-            batch = skipped.choose("counters", batch, is_number, "without a number")
+            batch = _readable(batch, "start", skipped)
             kinds = pa.table({k: batch[k] for k in ("globalId", "portId", "metricsListId", "metricsIdx")})
             names = [_network_name(row, metrics, places) for row in kinds.to_pylist()]
             batch["name"] = pa.array(names, pa.string())
@@ -154,11 +151,10 @@ def _places(tables: Tables, capture: Capture, owners: Owners) -> dict[int, tuple
         for row in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["pid", "cudaId", "gpuId"])
     }
     # Older exports do not say which GPU a device is.
-    visible = [] if gpus else visible_gpus(tables, capture)
+    visible = [] if gpus else capture.visible_gpus(tables)
     guess = not gpus and not visible
-    sampled = (
-        {n for batch in tables.batches(METRICS, ["typeId"]) for n in _numbers(batch["typeId"])} if guess else set()
-    )
+    types = [batch["typeId"].drop_null() for batch in tables.batches(METRICS, ["typeId"])] if guess else []
+    sampled = {gpu for own in types for gpu in pc.bit_wise_and(own, _GPU_BITS).unique().to_pylist()}
     found: dict[int, tuple[int | None, int]] = {}
     for process, device in sorted(used):
         gpu = gpus.get((pid_of(process), device))
@@ -170,8 +166,3 @@ def _places(tables: Tables, capture: Capture, owners: Owners) -> dict[int, tuple
         if gpu is not None:
             found.setdefault(gpu, (owners.ranks[process], device if shared is None else shared))
     return found
-
-
-def _numbers(types: pa.Array) -> list[int]:
-    """Return the numbers of the GPUs of typeIds."""
-    return pc.bit_wise_and(types.drop_null(), _GPU_BITS).unique().to_pylist()

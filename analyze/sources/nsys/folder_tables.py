@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from analyze.sources.interface import BATCH_ROWS
 from analyze.sources.nsys.values import (
     BINARY_COLUMN,
-    PROCESS_BITS,
     TEXT_COLUMNS,
     UNSIGNED_COLUMNS,
     Columns,
@@ -37,22 +38,11 @@ class FolderTables:
         with readable(self.path, "the folder"):
             return {file.stem for file in self.path.iterdir() if file.suffix == self._suffix and file.is_file()}
 
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table. Raises InputError."""
-        import pyarrow.parquet as pq
-
-        with readable(self.path, table):
-            if self._suffix == ".parquet":
-                return int(pq.read_metadata(self._file(table)).num_rows)
-            return sum(batch.num_rows for batch in self._record_batches(table, []))
-
     def _file(self, table: str) -> Path:
         return self.path / (table + self._suffix)
 
     def columns(self, table: str) -> frozenset[str]:
         """Return the column names of a table; none if there is no such table."""
-        import pyarrow.parquet as pq
-
         file = self._file(table)
         if not file.is_file():
             return frozenset()
@@ -73,8 +63,6 @@ class FolderTables:
         note_unreadable(self.unreadable, table, unreadable)
 
     def _record_batches(self, table: str, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
-
         if self._suffix == ".parquet":
             with pq.ParquetFile(self._file(table)) as file:
                 yield from file.iter_batches(batch_size=BATCH_ROWS, columns=columns)
@@ -82,22 +70,17 @@ class FolderTables:
             with pa.memory_map(str(self._file(table))) as f, pa.ipc.open_stream(f) as reader:
                 yield from reader
 
-    def processes(self, table: str, column: str) -> dict[int, int]:
-        """Return the number of rows by process, 0 where the column is missing. Raises InputError."""
-        counts: Counter[int] = Counter()
-        for batch in self.batches(table, [column, "start"]):
-            process = pc.bit_wise_and(batch[column], PROCESS_BITS).fill_null(0)
-            counts.update({c["values"].as_py(): c["counts"].as_py() for c in process.value_counts()})
-        return dict(counts)
-
 
 def _plain(column: str, array: pa.Array, unreadable: Counter[str]) -> pa.Array:
     """Return a column as text or int64. Raises ArrowException for an inconsistent array."""
-    if column == BINARY_COLUMN:
-        return pa.array([None if v is None else v.hex() for v in _binary(array)], pa.string())
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        return typed(column, _strings(array), unreadable) if column not in TEXT_COLUMNS else _text(array)
+    is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+    if is_text:  # perhaps not in UTF-8
+        array = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
     array.validate(full=True)
+    if is_text or column == BINARY_COLUMN:
+        as_text = bytes.hex if column == BINARY_COLUMN else partial(bytes.decode, errors="replace")
+        texts = [as_text(v) if isinstance(v, bytes) else None for v in array.to_pylist()]
+        return typed(column, texts, unreadable)
     if pa.types.is_dictionary(array.type):
         return _plain(column, array.dictionary_decode(), unreadable)
     if pa.types.is_boolean(array.type):
@@ -109,24 +92,3 @@ def _plain(column: str, array: pa.Array, unreadable: Counter[str]) -> pa.Array:
         unreadable[column] += pc.sum(pc.invert(fits)).as_py() or 0
         return pc.if_else(fits, array, pa.scalar(None, array.type)).cast(pa.int64())
     return typed(column, array.to_pylist(), unreadable)
-
-
-def _text(array: pa.Array) -> pa.Array:
-    try:
-        array.validate(full=True)
-        return array.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.array(_strings(array), pa.string())
-
-
-def _strings(array: pa.Array) -> list[str | None]:
-    """Return the values of an array of strings that may not be UTF-8."""
-    return [None if v is None else v.decode("utf-8", "replace") for v in _binary(array)]
-
-
-def _binary(array: pa.Array) -> list[bytes | None]:
-    """Return the bytes of an array of strings, which may not be UTF-8, or of bytes."""
-    if pa.types.is_large_string(array.type) or pa.types.is_string(array.type):
-        array = array.view(pa.binary() if pa.types.is_string(array.type) else pa.large_binary())
-    array.validate(full=True)
-    return [v if isinstance(v, bytes) else None for v in array.to_pylist()]

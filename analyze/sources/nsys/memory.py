@@ -31,7 +31,7 @@ def memory_batches(
     """
     columns = ["start", "globalPid", "deviceId", "address", "bytes", "memKind", "memoryOperationType"]
     static = pa.array([k for k, name in names.memory_kinds.items() if name.endswith("Static")], pa.int64())
-    operations = _memory_operations(tables)
+    operations = {0: "Allocation", 1: "Deallocation"} | labels(tables, "ENUM_CUDA_DEV_MEM_EVENT_OPER")
     batches = []
     for batch in tables.batches("CUDA_GPU_MEMORY_USAGE_EVENTS", columns):
         batch = filtered(batch, pc.invert(pc.is_in(batch["memKind"], static)))
@@ -81,7 +81,3 @@ def memory_batches(
             "reserved_bytes": pa.array(held),
         }
         yield rank, record_batch("memory_events", built, len(rows_of))
-
-
-def _memory_operations(tables: Tables) -> dict[int, str]:
-    return {0: "Allocation", 1: "Deallocation"} | labels(tables, "ENUM_CUDA_DEV_MEM_EVENT_OPER")

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable
 from itertools import chain
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,11 +38,8 @@ class Names:
 
     def __init__(self, tables: Tables):
         batches = [filtered(b, pc.is_valid(b["id"])) for b in tables.batches("StringIds", ["id", "value"])]
-        ids = np.concatenate([b["id"].to_numpy(zero_copy_only=False) for b in batches] or [np.empty(0, np.int64)])
-        values = pa.concat_arrays([b["value"] for b in batches] or [pa.array([], pa.string())])
-        order = np.argsort(ids, kind="stable")
-        self._ids = ids[order]
-        self._values = values.take(pa.array(order))
+        self._ids = pa.concat_arrays([b["id"] for b in batches] or [pa.array([], pa.int64())])
+        self._values = pa.concat_arrays([b["value"] for b in batches] or [pa.array([], pa.string())])
         self.copy_kinds = _COPY_KINDS | labels(tables, "ENUM_CUDA_MEMCPY_OPER", _short_kind)
         self.memory_kinds = _MEMORY_KINDS | labels(tables, "ENUM_CUDA_MEM_KIND")
         self._domains = self._read_domains(tables)
@@ -52,11 +48,7 @@ class Names:
 
     def lookup(self, ids: pa.Array) -> pa.Array:
         """Return the strings of ids; NULL for an unknown id."""
-        if not len(self._ids):
-            return pa.nulls(len(ids), pa.string())
-        wanted = ids.fill_null(-1).to_numpy(zero_copy_only=False)
-        at = np.minimum(np.searchsorted(self._ids, wanted), len(self._ids) - 1)
-        return self._values.take(pa.array(at, mask=self._ids[at] != wanted))
+        return self._values.take(pc.index_in(ids, self._ids))
 
     def text(self, batch: Columns) -> pa.Array:
         """Return the messages of NVTX events: registered strings (textId) or plain text."""

@@ -38,17 +38,11 @@ class Tables(Protocol):
     def names(self) -> set[str]:
         """Return the names of its tables."""
 
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table. Raises InputError."""
-
     def columns(self, table: str) -> frozenset[str]:
         """Return the column names of a table; none if there is no such table."""
 
     def batches(self, table: str, columns: Sequence[str]) -> Iterator[Columns]:
         """Yield the rows of a table in the order of the file; missing columns are NULL. Raises InputError."""
-
-    def processes(self, table: str, column: str) -> dict[int, int]:
-        """Return the number of rows by process (`PROCESS_BITS` of `column`, 0 where missing). Raises InputError."""
 
 
 @contextmanager

@@ -32,7 +32,6 @@ from analyze.sources.nsys.problems import problems_of
 from analyze.sources.nsys.rank_processes import RankProcesses, Work, ranks_of
 from analyze.sources.nsys.rows import EVENT_TABLES, Owners, Skipped, event_batches, rows_by_process
 from analyze.sources.nsys.thread_states import THREAD_TABLES
-from analyze.sources.nsys.visible_gpus import visible_gpus
 from analyze.sources.rank_hint import RankHint
 
 _JOB_VARIABLES = (
@@ -120,7 +119,7 @@ def _run_columns(tables: Tables, work: Work, capture: Capture, processes: RankPr
     cuda = [r for r in rows(tables, "TARGET_INFO_CUDA_DEVICE", ["gpuId", "cudaId"]) if r["cudaId"] is not None]
     if gpus:
         # The process's own device 0 where the export says which GPU that is.
-        visible = visible_gpus(tables, capture)
+        visible = capture.visible_gpus(tables)
         first_id = min(cuda, key=lambda r: r["cudaId"])["gpuId"] if cuda else visible[0] if visible else None
         order = [(g["id"] != first_id, g["cuDevice"] or 0, g["id"] or 0) for g in gpus]
         gpu = gpus[order.index(min(order))]

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -31,6 +30,9 @@ NVTX_STYLES = {59: "PushPop", 60: "StartEnd", 70: "PushPop", 71: "StartEnd"}
 _SYNC_NAMES = {1: "Event Sync", 2: "Stream Wait Event", 3: "Stream Sync", 4: "Context Sync"}
 """CUpti_ActivitySynchronizationType, named as by torch.profiler."""
 
+_DRIVER = re.compile(r"cu(?!da)")
+"""Beginning of calls of the CUDA driver."""
+
 _VERSION_SUFFIX = re.compile(r"_v\d{4,}$")
 
 _CALL_NUMBERS = re.compile(r"(?:, (?:seq|op_id) = [0-9]+)+(?=,|\Z)|, input_op_ids = \[[0-9(), ]*\]\Z")
@@ -50,9 +52,9 @@ def pids(ids: pa.Array) -> pa.Array:
     return pc.bit_wise_and(pc.shift_right(ids, 24), _THREAD_BITS)
 
 
-def tids(ids: pa.Array) -> pa.Array:
-    """Return the system's thread ids of global ids."""
-    return pc.bit_wise_and(ids, _THREAD_BITS)
+def thread(batch: Columns) -> Built:
+    """Return process and thread."""
+    return {"pid": pids(batch["globalTid"]), "tid": pc.bit_wise_and(batch["globalTid"], _THREAD_BITS)}
 
 
 def times(batch: Columns) -> Built:
@@ -107,18 +109,16 @@ def _calls(batch: Columns, names: Names, process: int) -> Built:
     batch = names.backtraces.join(batch, process)
     called = names.lookup(batch["nameId"]).fill_null("(unknown)").dictionary_encode()
     distinct = called.dictionary.to_pylist()
-    return times(batch) | {
-        "pid": pids(batch["globalTid"]),
-        "tid": tids(batch["globalTid"]),
-        "name": pa.array([_VERSION_SUFFIX.sub("", n) for n in distinct], pa.string()).take(called.indices),
-        "api": pa.array([_api(n) for n in distinct], pa.string()).take(called.indices),
-        "correlation_id": batch["correlationId"],
-        "stack": names.stacks.paths(CUDA_CALLS, batch["callchainId"]),
-    }
-
-
-def _api(name: str) -> str:
-    return "driver" if re.match(r"cu(?!da)", name) else "runtime"
+    return (
+        thread(batch)
+        | times(batch)
+        | {
+            "name": pa.array([_VERSION_SUFFIX.sub("", n) for n in distinct], pa.string()).take(called.indices),
+            "api": pa.array(["driver" if _DRIVER.match(n) else "runtime" for n in distinct]).take(called.indices),
+            "correlation_id": batch["correlationId"],
+            "stack": names.stacks.paths(CUDA_CALLS, batch["callchainId"]),
+        }
+    )
 
 
 def _synchronisations(batch: Columns, names: Names, process: int) -> Built:
@@ -131,25 +131,24 @@ def _synchronisations(batch: Columns, names: Names, process: int) -> Built:
 
 
 def _ranges(batch: Columns, names: Names, process: int) -> Built:
-    return times(batch) | {
-        "origin": "nvtx",
-        "domain": names.domains(process, batch["domainId"]),
-        "style": mapped(batch["eventType"], NVTX_STYLES),
-        "name": _names(names.text(batch)),
-        "pid": pids(batch["globalTid"]),
-        "tid": tids(batch["globalTid"]),
-        "end_tid": tids(batch["endGlobalTid"]),
-    }
+    return (
+        thread(batch)
+        | times(batch)
+        | {
+            "origin": "nvtx",
+            "domain": names.domains(process, batch["domainId"]),
+            "style": mapped(batch["eventType"], NVTX_STYLES),
+            "name": _names(names.text(batch)),
+            "end_tid": pc.bit_wise_and(batch["endGlobalTid"], _THREAD_BITS),
+        }
+    )
 
 
 def _names(texts: pa.Array) -> pa.Array:
     """Remove the numbers of the call that torch's `emit_nvtx` appends to names of ranges."""
     coded = texts.dictionary_encode()
-    return pa.array([_plain_name(n) for n in coded.dictionary.to_pylist()], pa.string()).take(coded.indices)
-
-
-def _plain_name(name: str) -> str:
-    return _CALL_NUMBERS.sub("", name) if " = " in name else name
+    names = [_CALL_NUMBERS.sub("", n) if " = " in n else n for n in coded.dictionary.to_pylist()]
+    return pa.array(names, pa.string()).take(coded.indices)
 
 
 def _is_range(batch: Columns) -> pa.Array:
@@ -210,11 +209,10 @@ EVENT_TABLES = (
 
 def rows_by_process(tables: Tables, event: EventTable) -> dict[int, int]:
     """Rows of an event table by process (`PROCESS_BITS` of its global id), 0 for those that do not say."""
-    if event.chosen is None:
-        return tables.processes(event.source, event.owner)
     counts: Counter[int] = Counter()
-    for batch in tables.batches(event.source, [event.owner, "eventType"]):
-        owners = batch[event.owner].filter(event.chosen(batch))
+    columns = [event.owner, "start"] + (["eventType"] if event.chosen else [])
+    for batch in tables.batches(event.source, columns):
+        owners = batch[event.owner].filter(event.chosen(batch)) if event.chosen else batch[event.owner]
         for count in pc.bit_wise_and(owners, PROCESS_BITS).fill_null(0).value_counts().to_pylist():
             counts[count["values"]] += count["counts"]
     return dict(counts)
@@ -320,18 +318,9 @@ def event_batches(
 
 def _by_process(batch: Columns, owner: str) -> Iterator[tuple[int, Columns]]:
     """Yield the rows of each process, in order of first appearance."""
-    processes = pc.bit_wise_and(batch[owner], PROCESS_BITS).fill_null(0).dictionary_encode()
-    distinct = processes.dictionary.to_pylist()
-    if len(distinct) > 1:
-        # One sort and slices: a filter for each process would read all rows each time.
-        codes = processes.indices.to_numpy()
-        order = np.argsort(codes, kind="stable")
-        batch = {name: array.take(pa.array(order)) for name, array in batch.items()}
-        ends = np.cumsum(np.bincount(codes, minlength=len(distinct)))
-        for process, start, end in zip(distinct, [0, *ends[:-1].tolist()], ends.tolist(), strict=True):
-            yield process, {name: array.slice(start, end - start) for name, array in batch.items()}
-    elif distinct:
-        yield distinct[0], batch
+    processes = pc.bit_wise_and(batch[owner], PROCESS_BITS).fill_null(0)
+    for process in processes.unique().to_pylist():
+        yield process, filtered(batch, pc.equal(processes, process))
 
 
 def record_batch(table: str, columns: Built, n: int) -> pa.RecordBatch:
@@ -342,13 +331,11 @@ def record_batch(table: str, columns: Built, n: int) -> pa.RecordBatch:
 
 
 def _array(value: Any, type_: pa.DataType, n: int) -> pa.Array:
-    if pa.types.is_dictionary(type_):
-        if value is None or isinstance(value, str):
-            indices = pa.nulls(n, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), n)
-            return pa.DictionaryArray.from_arrays(indices, pa.array([] if value is None else [value], pa.string()))
-        return value.cast(pa.string()).dictionary_encode()
     if value is None:
         return pa.nulls(n, type_)
+    if pa.types.is_dictionary(type_):
+        texts = pa.repeat(value, n) if isinstance(value, str) else value.cast(pa.string())
+        return texts.dictionary_encode()
     if type_ == pa.int32():
         known = pc.and_(pc.greater_equal(value, -1), pc.less(value, UNKNOWN_DEVICE))
         value = pc.if_else(known, value, pa.scalar(None, value.type))

@@ -17,7 +17,6 @@ from analyze.sources.interface import BATCH_ROWS
 from analyze.sources.nsys.arrow_rows import arrow_batches
 from analyze.sources.nsys.values import (
     BINARY_COLUMN,
-    PROCESS_BITS,
     TEXT_COLUMNS,
     Columns,
     note_unreadable,
@@ -107,12 +106,6 @@ class SqliteTables:
         """Return the names of its tables."""
         return set(self._names)
 
-    def count(self, table: str) -> int:
-        """Return the number of rows of a table. Raises InputError."""
-        with readable(self.path, table):
-            (rows,) = self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()
-        return int(rows)
-
     def columns(self, table: str) -> frozenset[str]:
         """Return the column names of a table; none if there is no such table."""
         if table not in self._columns:
@@ -148,11 +141,3 @@ class SqliteTables:
                     for name, values in zip(columns, zip(*rows, strict=True), strict=True)
                 }
         note_unreadable(self.unreadable, table, unreadable)
-
-    def processes(self, table: str, column: str) -> dict[int, int]:
-        """Return the number of rows by process, 0 where the column is missing. Raises InputError."""
-        there = self.columns(table)
-        process = f'coalesce("{column}" & {PROCESS_BITS}, 0)' if column in there else "0"
-        with readable(self.path, table):
-            sql = f'SELECT {process}, count(*) FROM "{table}" GROUP BY 1'
-            return dict(self._connection.execute(sql).fetchall() if there else ())

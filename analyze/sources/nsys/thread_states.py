@@ -6,14 +6,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analyze.sources.nsys.names import Names
-from analyze.sources.nsys.rows import Built, EventTable, pids, tids, times
+from analyze.sources.nsys.rows import Built, EventTable, thread, times
 from analyze.sources.nsys.stacks import OS_CALLS, SAMPLES
 from analyze.sources.nsys.values import Columns, filtered
-
-
-def _thread(batch: Columns) -> Built:
-    return {"pid": pids(batch["globalTid"]), "tid": tids(batch["globalTid"])}
-
 
 _MARKERS = (31, 32)
 """eventClass of rows that say when nsys began and ceased to trace the calls."""
@@ -22,20 +17,20 @@ _MARKERS = (31, 32)
 def _os_calls(batch: Columns, names: Names, process: int) -> Built:
     batch = filtered(batch, pc.invert(pc.is_in(batch["eventClass"], pa.array(_MARKERS, pa.int64()))))
     name = names.lookup(batch["nameId"]).fill_null("(unknown)")
-    return _thread(batch) | times(batch) | {"name": name, "stack": names.stacks.paths(OS_CALLS, batch["callchainId"])}
+    return thread(batch) | times(batch) | {"name": name, "stack": names.stacks.paths(OS_CALLS, batch["callchainId"])}
 
 
 def _mpi_calls(batch: Columns, names: Names, process: int) -> Built:
-    return _thread(batch) | times(batch) | {"name": names.lookup(batch["textId"]).fill_null("(unknown)")}
+    return thread(batch) | times(batch) | {"name": names.lookup(batch["textId"]).fill_null("(unknown)")}
 
 
 def _switches(batch: Columns, names: Names, process: int) -> Built:
     is_in = pc.not_equal(batch["isSchedIn"], 0)
-    return _thread(batch) | {"start_ns": batch["start"], "cpu": batch["cpu"], "is_in": is_in}
+    return thread(batch) | {"start_ns": batch["start"], "cpu": batch["cpu"], "is_in": is_in}
 
 
 def _samples(batch: Columns, names: Names, process: int) -> Built:
-    return _thread(batch) | {
+    return thread(batch) | {
         "start_ns": batch["start"],
         "cpu": batch["cpu"],
         "function": names.stacks.functions(SAMPLES, batch["id"]),

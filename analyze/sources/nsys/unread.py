@@ -61,13 +61,17 @@ def unread_tables(tables: Tables) -> list[str]:
     """Return a phrase for each table with events that are not read: `UCX calls (UCX_EVENTS: 1 row)`."""
     found = [f"NVTX marks ({table}: {_rows(n)})" for table in NVTX_TABLES if (n := _marks(tables, table))]
     for table in sorted(name for name in tables.names() - _READ if _NAME.fullmatch(name)):
-        if tables.columns(table).isdisjoint(_TIMES):
-            continue
-        if not (n := _other_events(tables) if table == _GENERIC else tables.count(table)):
+        times = tables.columns(table).intersection(_TIMES)
+        n = _other_events(tables) if table == _GENERIC and times else _count(tables, table, [*times])
+        if not n:
             continue
         kind = next((words for start, words in _KINDS.items() if table.startswith(start)), None)
         found.append(f"{kind} ({table}: {_rows(n)})" if kind else f"{table} ({_rows(n)})")
     return found[:_SHOWN] + ([f"{len(found) - _SHOWN} more tables"] if len(found) > _SHOWN else [])
+
+
+def _count(tables: Tables, table: str, columns: list[str]) -> int:
+    return sum(len(batch[columns[0]]) for batch in tables.batches(table, columns)) if columns else 0
 
 
 def _other_events(tables: Tables) -> int:
