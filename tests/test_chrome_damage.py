@@ -16,7 +16,7 @@ from traces import event, kernel, write_trace
 
 import analyze
 from analyze.errors import InputError
-from analyze.sources.chrome.json_events import TraceFile, read_chunk
+from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.chrome.json_recovery import Scanner
 from analyze.sources.chrome.reader import read
 from analyze.sources.interface import FileReport
@@ -190,7 +190,7 @@ def test_chunk_boundaries_lose_no_event(
     compressed = path.with_suffix(".json.gz")
     compressed.write_bytes(gzip.compress(path.read_bytes()))
     for file in (path, compressed):
-        cut = [read_chunk(c) for c in TraceFile(file, chunk_bytes=chunk).chunks()]
+        cut = list(TraceFile(file, chunk_bytes=chunk).chunks())
         scanner = Scanner(in_object=True)
         found = [e for c in cut for e in scanner.feed(c)] + scanner.feed(b"", at_end=True)
         assert [json.loads(e) for e in found] == events
@@ -213,7 +213,7 @@ def test_chunks_have_the_given_size(tmp_path: Path) -> None:
     size = 1 << 12
     event = max(len(json.dumps(kernel("k4999", 4999, 1))), 200)
     for file in (path, compressed):
-        lengths = [len(read_chunk(c)) for c in TraceFile(file, chunk_bytes=size).chunks()]
+        lengths = [len(c) for c in TraceFile(file, chunk_bytes=size).chunks()]
         assert len(lengths) > 32
         assert all(abs(length - size) <= event for length in lengths[1:-2]), file  # the last two end with the events
 

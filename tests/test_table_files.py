@@ -20,12 +20,11 @@ def test_distinct_texts_take_bounded_memory(tmp_path: Path) -> None:
     script = (
         "import pyarrow as pa\nfrom pathlib import Path\n"
         "from analyze.sources.interface import batch_schema\n"
-        "from analyze.sources.chrome.arrow_columns import no_values\n"
         "from analyze.ingestion.table_files import TableWriter\n"
         "with TableWriter(Path('t.parquet'), 'kernel_names', 'run') as writer:\n"
         "    for first in range(0, 300_000, 10_000):\n"
         "        names = pa.array([f'{n:0100}' for n in range(first, first + 10_000)]).dictionary_encode()\n"
-        "        empty = [no_values(f, 10_000) for f in list(batch_schema('kernel_names'))[1:]]\n"
+        "        empty = [pa.nulls(10_000, f.type) for f in list(batch_schema('kernel_names'))[1:]]\n"
         "        writer.write(pa.RecordBatch.from_arrays([names, *empty], schema=batch_schema('kernel_names')))\n"
         "print(pa.default_memory_pool().max_memory())\n"
     )

@@ -96,9 +96,6 @@ def read_files(
                 raise
             lost[file] = str(e)
 
-    for file, _ in large[:1]:
-        for _ in range(jobs - 1):  # start the processes now, not when the first chunks are queued
-            pool.submit(sources.load, file.kind)
     for file, own in large:
         take(file, partial(_write_file, run.run_id, file, own, full, pool_map(pool, jobs), progress))
     for file, future in waiting:
@@ -109,15 +106,14 @@ def read_files(
 
 def _by_all(files: Iterable[tuple[SourceFile, int]], jobs: int) -> set[SourceFile]:
     """Return the files whose chunks are read by all processes, given the sizes in bytes."""
-    large = {file for file, size in files if _is_large(file, size)} if jobs > 1 else set()
+    if jobs < 2:
+        return set()
+    splitting = [(file, size) for file, size in files if sources.BY_KIND[file.kind].splits]
+    large = {file for file, size in splitting if size * (_GZIP_RATIO if is_gzip(file.path) else 1) >= _BIG_FILE}
     if len(large) >= jobs:
         # Remote files go to one process each: one is fetched while another one is read.
         return {file for file in large if isinstance(file.path, Path)}
     return large
-
-
-def _is_large(file: SourceFile, size: int) -> bool:
-    return sources.BY_KIND[file.kind].splits and size * (_GZIP_RATIO if is_gzip(file.path) else 1) >= _BIG_FILE
 
 
 def pool_map(pool: Executor, jobs: int) -> Mapper:

@@ -88,11 +88,6 @@ def rank_hint(source: Source, path: RawPath) -> RankHint:
     return hint._replace(rank=rank, world_size=world_size)
 
 
-def load(kind: str) -> None:
-    """Import the reader of a format."""
-    importlib.import_module(BY_KIND[kind].module)
-
-
 def read(kind: str, path: Path, report: FileReport, mapper: Mapper = inline_map) -> Iterator[TableBatch]:
     """Yield the rows of a raw file. Raises InputError if the file is not of its kind."""
     source = BY_KIND[kind]

@@ -50,8 +50,7 @@ def decompressed(path: Path, problems: list[str]) -> Iterator[Path]:
             stream = Gunzip(compressed)
             while piece := stream.read(_PIECE):
                 out.write(piece)
-        stopped = f"reading stopped early ({stream.stopped})" if stream.stopped else None
-        problems.extend(f"{path.name}: {p}" for p in (stopped, stream.odd) if p)
+        problems.extend(f"{path.name}: {p}" for p in stream.problems)
 
     with stand_in(path, decompress, "cannot be decompressed") as plain:
         yield plain

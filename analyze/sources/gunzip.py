@@ -24,6 +24,12 @@ class Gunzip:
         self._input = b""
         self._member: zlib._Decompress | None = None
 
+    @property
+    def problems(self) -> list[str]:
+        """What was wrong so far, in words."""
+        stopped = f"reading stopped early ({self.stopped})" if self.stopped else None
+        return [p for p in (stopped, self.odd) if p]
+
     def read(self, size: int) -> bytes:
         """Return up to `size` bytes; fewer only at the end."""
         pieces: list[bytes] = []

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Raw
 
 from analyze.sources.interface import batch_schema
@@ -33,17 +34,10 @@ def record_batch(table: str, columns: Columns, n: int, unrepresentable: Counter[
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def no_values(field: pa.Field, n: int) -> pa.Array:
-    """Return a column of n NULLs."""
-    if pa.types.is_dictionary(field.type):
-        return pa.DictionaryArray.from_arrays(pa.nulls(n, pa.int32()), pa.array([], pa.string()))
-    return pa.nulls(n, field.type)
-
-
 def _array(values: Any, field: pa.Field, n: int, unrepresentable: Counter[str]) -> pa.Array:
     type_ = field.type
     if values is None:
-        return no_values(field, n)
+        return pa.nulls(n, type_)
     if pa.types.is_dictionary(type_):
         if not isinstance(values, pa.Array):
             values = pa.array(values, pa.string()).dictionary_encode()
@@ -86,8 +80,6 @@ def _bounded(texts: pa.DictionaryArray, name: str, unrepresentable: Counter[str]
     """Return texts with NULL for those longer than LONGEST_STRING."""
     if texts.dictionary.nbytes <= LONGEST_STRING:
         return texts
-    import pyarrow.compute as pc
-
     plain = texts.cast(pa.string())
     fits = pc.fill_null(pc.less_equal(pc.binary_length(plain), LONGEST_STRING), True)
     if (long := len(plain) - pc.sum(fits).as_py()) == 0:
@@ -97,22 +89,8 @@ def _bounded(texts: pa.DictionaryArray, name: str, unrepresentable: Counter[str]
 
 
 def json_texts(raws: list[Raw]) -> pa.DictionaryArray:
-    """Return raw JSON texts as a column, absent ones as NULL; built from one buffer because every operator has some."""
-    lengths = np.fromiter(map(len, raws), np.int64, len(raws))
-    ends = np.cumsum(lengths)
-    if not len(raws) or ends[-1] >= 2**31:
-        return pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string()).dictionary_encode()
-    buffers = [
-        pa.py_buffer(np.packbits(lengths > 0, bitorder="little")),
-        pa.py_buffer(np.append(0, ends).astype(np.int32)),
-        pa.py_buffer(b"".join(raws)),
-    ]
-    texts = pa.Array.from_buffers(pa.string(), len(raws), buffers)
-    try:
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        texts = pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string())
-    return texts.dictionary_encode()
+    """Return raw JSON texts as a column, absent ones as NULL."""
+    return pa.array([bytes(r).decode("utf-8", "replace") or None for r in raws], pa.string()).dictionary_encode()
 
 
 def concat(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -141,7 +141,9 @@ def _category_batch(category: str, events: Sequence[Event], base_ns: int, tally:
 
 def _timed(events: Sequence[Event], base_ns: int, tally: Tally) -> tuple[Sequence[Event], npt.NDArray[np.int64]]:
     """Return the events that have a time, with their starts; the others move to `tally.lost`."""
-    start, known = _starts(events, base_ns)
+    start, known = to_ns([e.ts for e in events])
+    start = start + base_ns
+    known &= np.abs(start) <= MAX_NS
     if lost := int((~known).sum()):
         tally.lost[NO_TIME] += lost
         tally.events -= lost
@@ -191,9 +193,3 @@ def _move_ranges(found: dict[str, list[Event]]) -> None:
     if any(n.startswith(_RANGE_NAMES) for n in {e.name for e in ops}):
         found["user_annotation"] += [e for e in ops if e.name.startswith(_RANGE_NAMES)]
         found["cpu_op"] = [e for e in ops if not e.name.startswith(_RANGE_NAMES)]
-
-
-def _starts(events: Sequence[Event], base_ns: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    start, known = to_ns([e.ts for e in events])
-    start = start + base_ns
-    return start, known & (np.abs(start) <= MAX_NS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Raw
@@ -146,17 +147,14 @@ def _memsets(events: Sequence[Event]) -> Columns:
     return _gpu(events, args) | {"dst_memory": [m and m.group(1) for m in matches], "bytes": [a.bytes for a in args]}
 
 
-def _calls(api: str) -> Callable[[Sequence[Event]], Columns]:
-    def build(events: Sequence[Event]) -> Columns:
-        args = _args(events)
-        return _cpu(events, args) | {
-            "api": [api] * len(events),
-            "correlation_id": [a.correlation for a in args],
-            "op_id": _op_ids(args),
-            "kernel": [a.kernel for a in args],
-        }
-
-    return build
+def _calls(events: Sequence[Event], api: str) -> Columns:
+    args = _args(events)
+    return _cpu(events, args) | {
+        "api": [api] * len(events),
+        "correlation_id": [a.correlation for a in args],
+        "op_id": _op_ids(args),
+        "kernel": [a.kernel for a in args],
+    }
 
 
 def _cpu_ops(events: Sequence[Event]) -> Columns:
@@ -173,23 +171,24 @@ def _cpu_ops(events: Sequence[Event]) -> Columns:
     return columns | _collectives(args)
 
 
-def _ranges(origin: str) -> Callable[[Sequence[Event]], Columns]:
-    def build(events: Sequence[Event]) -> Columns:
-        args = _args(events)
-        names = [e.name for e in events]
-        gpu = _gpu(events, args) if origin == "gpu_annotation" else {}
-        return _cpu(events, args) | {
-            "origin": ["profiler_step" if n.startswith("ProfilerStep#") else origin for n in names]
-            if origin == "record_function"
-            else [origin] * len(events),
-            "device": gpu.get("device"),
-            "stream": gpu.get("stream"),
-            "op_id": _op_ids(args),
-            "python_id": [a.python_id for a in args],
-            "python_parent_id": [a.python_parent_id for a in args],
-        }
+def _annotations(events: Sequence[Event]) -> Columns:
+    origins = ["profiler_step" if e.name.startswith("ProfilerStep#") else "record_function" for e in events]
+    return _ranges(events, "record_function") | {"origin": origins}
 
-    return build
+
+def _gpu_annotations(events: Sequence[Event]) -> Columns:
+    gpu = _gpu(events, _args(events))
+    return _ranges(events, "gpu_annotation") | {"device": gpu["device"], "stream": gpu["stream"]}
+
+
+def _ranges(events: Sequence[Event], origin: str) -> Columns:
+    args = _args(events)
+    return _cpu(events, args) | {
+        "origin": [origin] * len(events),
+        "op_id": _op_ids(args),
+        "python_id": [a.python_id for a in args],
+        "python_parent_id": [a.python_parent_id for a in args],
+    }
 
 
 ALLOCATOR_DEVICES = {0: "cpu", 1: "cuda", 2: "mkldnn", 6: "hip", 12: "xpu"}
@@ -216,14 +215,14 @@ CATEGORIES: dict[str, Builder] = {
     "kernel": ("kernels", _kernels),
     "gpu_memcpy": ("memcpys", _memcpys),
     "gpu_memset": ("memsets", _memsets),
-    "cuda_runtime": ("cuda_calls", _calls("runtime")),
-    "cuda_driver": ("cuda_calls", _calls("driver")),
-    "cuda_sync": ("cuda_calls", _calls("sync")),
+    "cuda_runtime": ("cuda_calls", partial(_calls, api="runtime")),
+    "cuda_driver": ("cuda_calls", partial(_calls, api="driver")),
+    "cuda_sync": ("cuda_calls", partial(_calls, api="sync")),
     "cpu_op": ("cpu_ops", _cpu_ops),
-    "user_annotation": ("ranges", _ranges("record_function")),
-    "gpu_user_annotation": ("ranges", _ranges("gpu_annotation")),
-    "python_function": ("ranges", _ranges("python_function")),
-    "overhead": ("ranges", _ranges("overhead")),
+    "user_annotation": ("ranges", _annotations),
+    "gpu_user_annotation": ("ranges", _gpu_annotations),
+    "python_function": ("ranges", partial(_ranges, origin="python_function")),
+    "overhead": ("ranges", partial(_ranges, origin="overhead")),
     "cpu_instant_event": ("memory_events", _memory_events),
 }
 """Category of an event -> its table and how to build the table's columns."""

@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from analyze.sources.chrome.category_batches import phase_label
 from analyze.sources.chrome.events import Event, Tally
-from analyze.sources.chrome.json_events import TraceFile, read_chunk
+from analyze.sources.chrome.json_events import TraceFile
 from analyze.sources.remote import RawPath
 
 HALVES = ("B", "E")
@@ -72,8 +72,7 @@ def _found(path: RawPath, pattern: re.Pattern[bytes]) -> tuple[list[bytes], int,
     values: dict[bytes, None] = {}
     n = complete = 0
     try:
-        for chunk in trace.chunks():
-            data = read_chunk(chunk)
+        for data in trace.chunks():
             complete += len(_COMPLETE.findall(data))
             for match in pattern.finditer(data):
                 n += 1

@@ -21,8 +21,6 @@ from analyze.sources.remote import RawPath
 
 CHUNK_BYTES = 8 << 20
 _LOOK_BACK = 64 << 10
-_WIDEST_BOUNDARY = 256
-"""Bytes of the longest `},{` with spaces that is found across two parts of a buffer."""
 _TAIL_BYTES = 1 << 20
 
 _BOUNDARY = re.compile(rb"\}\s*,\s*(?=\{)")
@@ -33,28 +31,6 @@ class Header(NamedTuple):
 
     text: bytes
     is_array: bool
-
-
-class Piece(NamedTuple):
-    """A chunk of a plain file by position; the process that decodes it reads it."""
-
-    path: RawPath
-    start: int
-    end: int
-
-    def read(self) -> bytes:
-        """Return its bytes; fewer if the file has become shorter."""
-        with self.path.open("rb") as f:
-            f.seek(self.start)
-            return f.read(self.end - self.start)
-
-
-Chunk = bytes | Piece
-
-
-def read_chunk(chunk: Chunk) -> bytes:
-    """Return the bytes of a chunk."""
-    return chunk.read() if isinstance(chunk, Piece) else chunk
 
 
 class TraceFile:
@@ -85,10 +61,7 @@ class TraceFile:
     @property
     def gzip_problems(self) -> list[str]:
         """Problems of the gzip stream so far."""
-        if self._gunzip is None:
-            return []
-        stopped = f"reading stopped early ({self._gunzip.stopped})" if self._gunzip.stopped else None
-        return [p for p in (stopped, self._gunzip.odd) if p]
+        return self._gunzip.problems if self._gunzip else []
 
     def tail(self, longest: int | None = None) -> bytes:
         """Return the last MiB of the trace. A gzip file is decompressed for it unless it is larger than `longest`."""
@@ -122,7 +95,8 @@ class TraceFile:
             self._buffer = start[1:]
             return Header(b"{}", True)
         if start[:1] != b"{":
-            raise InputError(f"{self.path}: not a Chrome trace: it begins with {_excerpt(start)}, not with {{ or [")
+            begin = start[:12].decode("utf-8", "replace")
+            raise InputError(f"{self.path}: not a Chrome trace: it begins with {begin!r}, not with {{ or [")
         while (match := events_list(self._buffer)) is None:
             more = self._read(len(self._buffer))
             if not more or len(self._buffer) > LONGEST_AROUND:
@@ -134,74 +108,25 @@ class TraceFile:
         self._buffer = self._buffer[match.end() :]
         return Header(text + b"}", False)
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self) -> Iterator[bytes]:
         """Yield the bytes of the events, split at `},{`; the last chunk includes the rest of the file.
 
         A chunk begins with the comma after its predecessor: joined, the chunks are the file. A split may be wrong, for
         example if no event ends for long.
         """
-        return self._decompressed() if self._gunzip else self._pieces()
-
-    def _pieces(self) -> Iterator[Piece]:
-        end, size = self._raw.tell(), os.fstat(self._raw.fileno()).st_size
-        start = end - len(self._buffer)
-        self._buffer = b""
-        while True:
-            cut = self._cut_between(start, end)
-            if cut == start and end - start > LONGEST_EVENT:
-                cut = end
-            if cut > start:
-                yield Piece(self.path, start, cut)
-                start = cut
-            if end >= size:
-                break
-            end = min(end + self.chunk_bytes, size)
-        yield Piece(self.path, start, end)
-
-    def _cut_between(self, start: int, end: int) -> int:
-        """Return the end of the last event that ends between two positions; `start` if there is none."""
-        look_back = _LOOK_BACK
-        while True:
-            begin = max(start, end - look_back)
-            self._raw.seek(begin)
-            cut = _last_boundary(self._raw.read(end - begin))
-            if cut or begin == start:
-                return begin + cut
-            look_back *= 8
-
-    def _decompressed(self) -> Iterator[bytes]:
-        rest, new = b"", self._buffer
-        self._buffer = b""
-        while True:
-            more = self._read()
-            if cut := _last_boundary(new):
-                yield b"".join((rest, memoryview(new)[:cut]))
-                rest = new[cut:]
-            else:
-                rest += new
-                cut = _last_boundary(rest) or (len(rest) if more and len(rest) > LONGEST_EVENT else 0)
-                if cut:
-                    yield rest[:cut]
-                    rest = rest[cut:]
-            if not more:
-                break
-            new = more
-        yield rest
+        rest, self._buffer = self._buffer, b""
+        while more := self._read():
+            if cut := _last_boundary(rest) or (len(rest) if len(rest) > LONGEST_EVENT else 0):
+                yield rest[:cut]
+            rest = rest[cut:] + more
+        if cut := _last_boundary(rest):
+            yield rest[:cut]
+        yield rest[cut:]
 
 
 def _last_boundary(buffer: bytes) -> int:
     """Return the position after the `}` of the last `},{`; 0 if there is none."""
-    end, size = len(buffer), _LOOK_BACK
-    while end:
-        begin = max(0, end - size)
-        last = 0
-        for found in _BOUNDARY.finditer(buffer, begin, end + _WIDEST_BOUNDARY):
-            last = found.start() + 1
-        if last:
-            return last
-        end, size = begin, size * 8
+    for begin in (max(0, len(buffer) - _LOOK_BACK), 0):
+        if cuts := [found.start() + 1 for found in _BOUNDARY.finditer(buffer, begin)]:
+            return cuts[-1]
     return 0
-
-
-def _excerpt(data: bytes) -> str:
-    return repr(data[:12].decode("utf-8", "replace"))

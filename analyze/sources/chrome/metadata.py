@@ -78,17 +78,13 @@ class Metadata(msgspec.Struct, rename={"base_ns": "baseTimeNanoseconds", "distri
             columns["gpu_name"] = device.name
             if device.major is not None and device.minor is not None:
                 columns["compute_capability"] = f"{device.major}.{device.minor}"
-        if self.cuda_runtime_version:
-            columns["cuda_version"] = _cuda_version(self.cuda_runtime_version)
+        if version := self.cuda_runtime_version:
+            columns["cuda_version"] = f"{version // 1000}.{version % 1000 // 10}"
         if self.distributed:
             columns["world_size"] = self.distributed.world_size
             columns["nccl_version"] = self.distributed.nccl_version
         # Unknown values may be empty strings.
         return {k: v for k, v in columns.items() if v is not None and v != ""}
-
-
-def _cuda_version(number: int) -> str:
-    return f"{number // 1000}.{number % 1000 // 10}"
 
 
 def parse_metadata(text: bytes) -> tuple[Metadata, list[str]]:

@@ -13,7 +13,7 @@ from analyze.sources import on_disk
 from analyze.sources.chrome.category_batches import Batches, build_batches, graph_nodes, process_groups
 from analyze.sources.chrome.cross_chunk_events import HALVES, Halves, processes_of
 from analyze.sources.chrome.events import Event, Tally, decode_chunk, decode_singles, split_chunk
-from analyze.sources.chrome.json_events import CHUNK_BYTES, Chunk, TraceFile, read_chunk
+from analyze.sources.chrome.json_events import CHUNK_BYTES, TraceFile
 from analyze.sources.chrome.json_recovery import LONGEST_AROUND, OTHER_TRACE, Scanner
 from analyze.sources.chrome.json_repair import repair
 from analyze.sources.chrome.metadata import (
@@ -77,10 +77,10 @@ def read_rank_hint(path: RawPath) -> RankHint:
     return RankHint(info.rank, info.world_size) if info else RankHint()
 
 
-def decode(chunk: Chunk, base_ns: int, merged: bool = False, producer: Producer | None = None) -> Decoded:
+def decode(chunk: bytes, base_ns: int, merged: bool = False, producer: Producer | None = None) -> Decoded:
     """Decode a chunk of comma-separated events into batches (in a worker process, for large files)."""
     tally = Tally()
-    data = read_chunk(chunk).strip(b" \t\r\n,")
+    data = chunk.strip(b" \t\r\n,")
     events = decode_chunk(data)
     if events is None:
         repaired = repair(data)
@@ -132,9 +132,9 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
     several = processes is not None
     halves = Halves()
     found: set[str] = set()
-    in_flight: list[tuple[Chunk, int]] = []
+    in_flight: list[tuple[bytes, int]] = []
 
-    def chunks() -> Iterator[tuple[Chunk, int, bool, Producer | None]]:
+    def chunks() -> Iterator[tuple[bytes, int, bool, Producer | None]]:
         for chunk in trace.chunks():
             in_flight.append((chunk, trace.position))
             yield chunk, base_ns or 0, several, producer
@@ -157,9 +157,8 @@ def _read(trace: TraceFile, report: FileReport, mapper: Mapper) -> Iterator[Tabl
         chunk, report.position = in_flight.pop(0)
         if not result.whole or not scanner.ready:
             # The bytes left over continue here, even if this chunk is valid alone: it may be a list inside args.
-            data = read_chunk(chunk)
-            for start in range(0, len(data), _SCANNED_BYTES):
-                events = scanner.feed(data[start : start + _SCANNED_BYTES])
+            for start in range(0, len(chunk), _SCANNED_BYTES):
+                events = scanner.feed(chunk[start : start + _SCANNED_BYTES])
                 yield from rows(decode_scanned(events, base_ns or 0, several, producer))
             continue
         if scanner.other_trace:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from analyze.sources.chrome.events import Event
-from analyze.sources.chrome.producers.place import DERIVED, Place, args_of, sizes_of, text_of, whole_of
+from analyze.sources.chrome.producers.place import DERIVED, Place, args_of, sizes_of, text_of, whole, whole_of
 
 NAME = "JAX (XLA)"
 PATTERN = re.compile(rb'"/device:[A-Z]+:[0-9]|"/host:CPU"')
@@ -53,16 +53,12 @@ def _device(event: Event, place: Place, device: int) -> None:
         details.update(_DETAIL.findall(text))
     if event.name.startswith(("Memcpy", "Memset")):
         event.cat = "gpu_memcpy" if event.name.startswith("Memcpy") else "gpu_memset"
-        args.bytes = _whole(details.get("size"))
+        args.bytes = whole(details.get("size", ""))
         return
     event.cat = "kernel"
-    args.registers = _whole(details.get("regs"))
-    shared = [_whole(details.get(kind)) for kind in ("static_shared", "dynamic_shared")]
+    args.registers = whole(details.get("regs", ""))
+    shared = [whole(details.get(kind, "")) for kind in ("static_shared", "dynamic_shared")]
     args.shared_memory = sum(n or 0 for n in shared) if any(n is not None for n in shared) else None
     args.grid, args.block = sizes_of(details.get("grid"), ","), sizes_of(details.get("block"), ",")
     occupancy = details.get("occ_pct", "")
     args.occupancy = float(occupancy) if re.fullmatch(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", occupancy) else None
-
-
-def _whole(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() and len(text) < 19 else None

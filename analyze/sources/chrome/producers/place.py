@@ -38,8 +38,12 @@ def text_of(raw: Raw) -> str:
 
 def whole_of(raw: Raw) -> int | None:
     """Return the number of an argument, also if it is a text."""
-    data = bytes(raw).strip(b'"')
-    return int(data) if data.isdigit() and len(data) < 19 else None
+    return whole(bytes(raw).strip(b'"'))
+
+
+def whole(digits: str | bytes) -> int | None:
+    """Return the number of some digits; None if they are something else, or too many for int64."""
+    return int(digits) if digits.isdigit() and len(digits) < 19 else None
 
 
 def sizes_of(text: str | None, separator: str) -> list[int] | None:
