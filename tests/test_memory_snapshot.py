@@ -265,12 +265,7 @@ def test_hostile_and_damaged_pickles(
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_plain_values_are_those_of_the_standard_library(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: int
-) -> None:
-    """Read in pieces, so that values and texts lie across their ends."""
-    monkeypatch.setattr(plain_pickle, "_PIECE", 700)
-    monkeypatch.setattr(plain_pickle, "_MARGIN", 300)
+def test_plain_values_are_those_of_the_standard_library(tmp_path: Path, protocol: int) -> None:
     shared = {"name": "f", "line": 3}
     values = {
         "numbers": [0, 255, 256, 65535, 65536, -1, 2**31, -(2**31), 2**63, -(2**63) - 1, 2**2000, 1.5, float("inf")],
@@ -291,8 +286,6 @@ def test_plain_values_are_those_of_the_standard_library(
 def test_histories_are_not_held_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history of twice the length takes little more memory, and its events are counted on each device."""
     monkeypatch.setattr(memory_snapshot, "BATCH_ROWS", 1000)
-    monkeypatch.setattr(plain_pickle, "_PIECE", 32 << 10)
-    monkeypatch.setattr(plain_pickle, "_MARGIN", 1 << 10)
 
     def peak(events: int) -> tuple[int, int]:
         # Each event has an own list of the same frames, as torch writes them.

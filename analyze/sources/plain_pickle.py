@@ -9,18 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from struct import Struct
-from typing import Any, BinaryIO
+from typing import Any
 
 from analyze.errors import InputError
 
-_PIECE = 8 << 20
-"""Bytes that are read at once."""
 _LONGEST_NAME = 200
 """Characters that a message repeats of a file."""
-_MARGIN = 64 << 10
-"""The next piece is read when fewer bytes are left. Only opcodes with long texts have more bytes."""
 _CACHED_LISTS = 64 << 10
 """Distinct lists of references whose values are cached."""
 
@@ -59,8 +56,8 @@ class PlainPickle:
         the file no `what`, if it is not a dict of plain values.
         """
         try:
-            with self._path.open("rb") as f:
-                found = yield from self._interpret(f)
+            with self._path.open("rb") as f, mmap(f.fileno(), 0, access=ACCESS_READ) as data:
+                found = yield from self._interpret(data)
         except OSError:
             raise
         except MemoryError as e:
@@ -74,25 +71,19 @@ class PlainPickle:
             raise InputError(f"{self._path}: not a {self._what}: it holds no dict")
         self.value = found
 
-    def _interpret(self, f: BinaryIO) -> Generator[tuple[list[Any], list[Any]], None, Any]:
+    def _interpret(self, data: mmap) -> Generator[tuple[list[Any], list[Any]], None, Any]:
         """Interpret the opcodes, frequent ones first. Raises nearly anything for a damaged file."""
         stack: list[Any] = []
         marks: list[int] = []  # lengths of the stack
         memo = self._memo
         texts: dict[str, str] = {}  # each once
         shared = lru_cache(_CACHED_LISTS)(self._shared)
-        size = self._path.stat().st_size
-        data, pos, begin, refill_at, wanted = b"", 0, 0, -1, 0
+        pos = 0
         # A list that grows between references to it would be another stack at each: rows without end.
         complete: set[int] = set()
         forgotten = 0  # cleared items are in memo[forgotten:] only
         try:
             while True:
-                if pos > refill_at:
-                    piece = f.read(max(_PIECE, wanted))
-                    begin += pos
-                    data, pos, wanted = data[pos:] + piece, 0, 0
-                    refill_at = len(data) - (_MARGIN if piece else 0)
                 op = data[pos]
                 pos += 1
                 if op in (0x68, 0x6A):  # h: BINGET, j: LONG_BINGET
@@ -133,7 +124,7 @@ class PlainPickle:
                 elif op == 0x65:  # e: APPENDS
                     items = _removed(stack, marks.pop())
                     if len(marks) <= 2:
-                        self.position = begin + pos
+                        self.position = pos
                         removed = {id(v) for v in items if type(v) is dict}
                         yield stack, items
                         if not items:
@@ -147,12 +138,9 @@ class PlainPickle:
                     stack.append(_UINT16(data, pos)[0])
                     pos += 2
                 elif op in (0x58, 0x8D):  # X: BINUNICODE, BINUNICODE8
-                    begin_text = pos + (4 if op == 0x58 else 8)
-                    end = begin_text + (_UINT32 if op == 0x58 else _UINT64)(data, pos)[0]
-                    if end > len(data) and refill_at < len(data) and end - begin_text <= size:
-                        pos, refill_at, wanted = pos - 1, -1, end - begin_text  # again, with the whole text
-                        continue
-                    text = data[begin_text:end].decode("utf-8", "surrogatepass")
+                    begin = pos + (4 if op == 0x58 else 8)
+                    end = begin + (_UINT32 if op == 0x58 else _UINT64)(data, pos)[0]
+                    text = data[begin:end].decode("utf-8", "surrogatepass")
                     stack.append(texts.setdefault(text, text))
                     pos = end
                 elif op in _CONSTANTS:
@@ -181,7 +169,7 @@ class PlainPickle:
                 else:
                     raise _NotPlainError(_refusal(op, data[pos : pos + 200], stack))
         finally:
-            self.position = begin + pos
+            self.position = pos
 
     def _shared(self, run: bytes) -> Any:
         """Return what stands for a list of references; None if one of them is not to a dict."""
