@@ -17,7 +17,7 @@ from typing import Any
 from analyze.errors import InputError
 from analyze.sources.interface import LOG_NAME, FileReport, Source, TableBatch, row_batches
 from analyze.sources.plain_pickle import read_plain_pickle
-from analyze.sources.plain_values import text, whole
+from analyze.sources.plain_values import text, warn_of_losses, whole
 from analyze.sources.rank_hint import RankHint
 from schemas.option_declaration import LARGEST_INT32
 
@@ -71,9 +71,7 @@ def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
                 line = whole(frame.get("line"), LARGEST_INT32)
                 frames.append({"record": len(records), "depth": depth, "line": line, **place})
         records.append(record | {"record": len(records)})
-    if lost:
-        report.lost += lost
-        report.warnings.append(f"{path}: {lost:,} records were dropped: a value in them is missing or cannot be")
+    warn_of_losses(path, report, lost, "records")
     status = dump.get("pg_status")
     groups = [_group(group, status if isinstance(status, dict) else {}) for group in _groups(dump)]
     yield from row_batches({"flight_records": records, "flight_frames": frames, "flight_groups": groups})

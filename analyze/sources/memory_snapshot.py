@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from analyze.errors import InputError
 from analyze.sources.interface import BATCH_ROWS, FileReport, Source, TableBatch, row_batches
 from analyze.sources.plain_pickle import PlainPickle
-from analyze.sources.plain_values import text, whole
+from analyze.sources.plain_values import text, warn_of_losses, whole
 from schemas.option_declaration import LARGEST_INT32, LARGEST_INT64
 
 SOURCES = (
@@ -126,7 +126,7 @@ def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
             history.lost += history.numbers[first]  # one list twice: its events are of the first device
         else:
             history.add(device, trace)
-    _warn_of_losses(path, report, history.lost, "events of the allocator")
+    warn_of_losses(path, report, history.lost, "events of the allocator")
     for row in _blocks(snapshot["segments"], stacks, path, report):
         blocks.append(row)
         yield from row_batches(tables, BATCH_ROWS)
@@ -190,7 +190,7 @@ def _blocks(segments: list[Any], stacks: _Stacks, path: Path, report: FileReport
                 "stack": stacks.number(entry.get("frames")),
             }
             addr = addr + size if addr is not None and size is not None else None
-    _warn_of_losses(path, report, lost, "blocks or segments")
+    warn_of_losses(path, report, lost, "blocks or segments")
 
 
 def _stats(devices: object, path: Path, report: FileReport) -> Iterator[dict[str, Any]]:
@@ -207,10 +207,4 @@ def _stats(devices: object, path: Path, report: FileReport) -> Iterator[dict[str
                 lost += 1
             else:
                 yield row
-    _warn_of_losses(path, report, lost, "statistics of the allocator")
-
-
-def _warn_of_losses(path: Path, report: FileReport, lost: int, what: str) -> None:
-    if lost:
-        report.lost += lost
-        report.warnings.append(f"{path}: {lost:,} {what} were dropped: a value in them is missing or cannot be")
+    warn_of_losses(path, report, lost, "statistics of the allocator")

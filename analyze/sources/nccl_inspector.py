@@ -157,51 +157,39 @@ class _Log:
         """Report what was lost."""
         self._close()
         self._lost.warn()
-        if self._missing:
-            report.warnings.append(
-                f"{path.name}: records that its dumps announce and that are not there: {self._missing:,}"
-            )
-        if self._dropped:
-            report.warnings.append(
-                f"{path.name}: records that NCCL Inspector overwrote before it wrote them: {self._dropped:,} "
-                "(NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)"
-            )
-        for is_p2p, what, why in (
-            (
-                False,
-                "collectives",
-                "NCCL Inspector skips small messages; before NCCL 2.30 it logs only the last one of each dump interval",
-            ),
-            (
-                True,
-                "sends and receives",
-                "NCCL Inspector skips small messages and what a rank sends to itself in an all_to_all; after such an "
-                "all_to_all NCCL may give calls the durations of earlier ones",
-            ),
-        ):
-            numbers = (n for (_, operation), n in self._numbers.items() if (operation is None) == is_p2p)
-            unlogged = sum(max(started - logged, 0) for started, logged in numbers)
-            if unlogged:
-                report.warnings.append(
-                    f"{path.name}: {what} without a record, by the numbers of the others: {unlogged:,}. {why}"
-                )
-        if self._impossible:
-            report.warnings.append(
-                f"{path.name}: durations that are longer than the time from the launch to the dump, and left out: "
-                f"{self._impossible:,}. After an all_to_all NCCL may give calls the durations of earlier ones: others "
-                "may be wrong, too"
-            )
         if self._odd_versions:
-            report.warnings.append(
-                f"{path.name}: its format is of version {', '.join(sorted(self._odd_versions))}; known are 4.0 to 4.4"
-            )
-        if self._unread:
-            report.warnings.append(f"{path.name}: recorded and not read: records of proxy operations: {self._unread:,}")
-        if self._channels:
-            report.warnings.append(
-                f"{path.name}: recorded and not read: times of each channel (kernel_events) of operations: "
-                f"{self._channels:,}"
-            )
+            odd = ", ".join(sorted(self._odd_versions))
+            report.warnings.append(f"{path.name}: its format is of version {odd}; known are 4.0 to 4.4")
+        found = (
+            (self._missing, "records that its dumps announce and that are not there: {:,}"),
+            (
+                self._dropped,
+                "records that NCCL Inspector overwrote before it wrote them: {:,} (NCCL_INSPECTOR_DUMP_COLL_RING_SIZE)",
+            ),
+            (
+                self._unlogged(is_p2p=False),
+                "collectives without a record, by the numbers of the others: {:,}. NCCL Inspector skips small "
+                "messages; before NCCL 2.30 it logs only the last one of each dump interval",
+            ),
+            (
+                self._unlogged(is_p2p=True),
+                "sends and receives without a record, by the numbers of the others: {:,}. NCCL Inspector skips small "
+                "messages and what a rank sends to itself in an all_to_all; after such an all_to_all NCCL may give "
+                "calls the durations of earlier ones",
+            ),
+            (
+                self._impossible,
+                "durations that are longer than the time from the launch to the dump, and left out: {:,}. After an "
+                "all_to_all NCCL may give calls the durations of earlier ones: others may be wrong, too",
+            ),
+            (self._unread, "recorded and not read: records of proxy operations: {:,}"),
+            (self._channels, "recorded and not read: times of each channel (kernel_events) of operations: {:,}"),
+        )
+        report.warnings += [f"{path.name}: {sentence.format(count)}" for count, sentence in found if count]
+
+    def _unlogged(self, is_p2p: bool) -> int:
+        numbers = (n for (_, operation), n in self._numbers.items() if (operation is None) == is_p2p)
+        return sum(max(started - logged, 0) for started, logged in numbers)
 
 
 def _object(line: str) -> dict[str, Any] | None:

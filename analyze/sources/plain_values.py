@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from analyze.sources.interface import FileReport
 from schemas.option_declaration import LARGEST_INT64
 
 
@@ -20,3 +23,10 @@ def nanoseconds(value: object, factor: int) -> int | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LARGEST_INT64 // factor:
         return None
     return round(value * factor) if isinstance(value, float) else value * factor
+
+
+def warn_of_losses(path: Path, report: FileReport, lost: int, what: str) -> None:
+    """Report how many things of a file were dropped, if any: `12 records`."""
+    if lost:
+        report.lost += lost
+        report.warnings.append(f"{path}: {lost:,} {what} were dropped: a value in them is missing or cannot be")

@@ -45,17 +45,14 @@ class LostRows:
 
     def first(self) -> str | None:
         """Return the line of the first lost row and the reason; None if there is none."""
-        return min((f"line {line}: {why}" for why, (_, line) in self._why.items()), key=_line_of, default=None)
+        first = min(((line, why) for why, (_, line) in self._why.items()), default=None)
+        return first and f"line {first[0]}: {first[1]}"
 
     def warn(self) -> None:
         """Add a sentence for each reason to the warnings."""
         for why, (lines, first) in self._why.items():
             which = f"line {first} is" if lines == 1 else f"{lines} lines, the first of them {first}, are"
             self._report.warnings.append(f"{self._name}: {which} left out: {why}")
-
-
-def _line_of(message: str) -> int:
-    return int(message.removeprefix("line ").partition(":")[0])
 
 
 def numbered_lines(file: IO[str]) -> Iterator[tuple[int, str]]:

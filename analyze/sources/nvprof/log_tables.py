@@ -106,15 +106,8 @@ class LogTable:
         table = _SUMMARIES.get(kind)
         if table is None:
             return kind, None
-        return table, {
-            "name": cells["Name"],
-            "calls": count(cells["Calls"]),
-            "total_ns": self._ns(cells, "Time"),
-            "avg_ns": self._ns(cells, "Avg"),
-            "min_ns": self._ns(cells, "Min"),
-            "max_ns": self._ns(cells, "Max"),
-            "share_pct": number(cells["Time(%)"]),
-        }
+        times = [self._ns(cells, column) for column in ("Time", "Avg", "Min", "Max")]
+        return table, _summary_row(cells["Name"], cells["Calls"], times, cells["Time(%)"])
 
     def _metric(self, cells: dict[str, str]) -> Row:
         device_name, device = self._device(cells["Device"])
@@ -221,12 +214,12 @@ class PlainSummary:
         if table is None:
             return self._kind, None
         ns = [scaled(total, _NS[unit]), *(scaled(t, _NS[u]) for t, u in zip(times[::2], times[1::2], strict=True))]
-        return table, {
-            "name": name.strip(),
-            "calls": count(calls),
-            **dict(zip(("total_ns", "avg_ns", "min_ns", "max_ns"), ns, strict=True)),
-            "share_pct": number(share),
-        }
+        return table, _summary_row(name.strip(), calls, ns, share)
+
+
+def _summary_row(name: str, calls: str, times: list[int], share: str) -> Row:
+    times_by_column = dict(zip(("total_ns", "avg_ns", "min_ns", "max_ns"), times, strict=True))
+    return {"name": name, "calls": count(calls), **times_by_column, "share_pct": number(share)}
 
 
 def _metric_values(texts: list[str]) -> tuple[list[float | None], str | None]:

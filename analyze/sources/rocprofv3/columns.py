@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from analyze.errors import InputError
+from analyze.sources.chrome.arrow_columns import Columns
 from analyze.sources.interface import FileReport
 
 _MOST_RANKS = 1024
@@ -44,9 +45,23 @@ def copy_kind(name: str | None) -> str:
     return "Unknown"
 
 
-def blocks(work_items: Sequence[int | None], group: Sequence[int | None]) -> list[int | None]:
-    """Return the numbers of work groups: AMD counts a grid in work-items."""
-    return [None if n is None or not g or g < 0 else -(-n // g) for n, g in zip(work_items, group, strict=True)]
+def sizes(work_items: Mapping[str, Sequence[int | None]], groups: Mapping[str, Sequence[int | None]]) -> Columns:
+    """Return grid and block of dispatches, given sizes by axis: AMD counts a grid in work-items, not in groups."""
+    columns: Columns = {f"block_{axis}": groups[axis] for axis in "xyz"}
+    for axis in "xyz":
+        pairs = zip(work_items[axis], groups[axis], strict=True)
+        columns[f"grid_{axis}"] = [None if n is None or not g or g < 0 else -(-n // g) for n, g in pairs]
+    return columns
+
+
+def timed(starts: Sequence[int], ends: Sequence[int | None], calls: Sequence[int | None]) -> Columns:
+    """Return the columns of all events: times, and the call by its correlation id (0: none)."""
+    pairs = zip(starts, ends, strict=True)
+    return {
+        "start_ns": starts,
+        "dur_ns": [None if end is None or end < start else end - start for start, end in pairs],
+        "correlation_id": [call or None for call in calls],
+    }
 
 
 def call_table(kind: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ import msgspec
 from analyze.errors import InputError
 from analyze.sources.chrome.arrow_columns import Columns, record_batch
 from analyze.sources.interface import FileReport, TableBatch
-from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
+from analyze.sources.rocprofv3.columns import call_table, check_processes, copy_kind, demangled, sizes, timed, warn
 
 _GPU = 2
 """Type of an agent."""
@@ -177,7 +177,9 @@ def _kernels(process: _Process, records: Sequence[_Record], devices: dict[int, i
         for s in process.kernel_symbols
     }
     infos = [r.dispatch_info for r in records]
-    columns: Columns = {
+    grids = {axis: [getattr(d.grid_size, axis) for d in infos] for axis in "xyz"}
+    groups = {axis: [getattr(d.workgroup_size, axis) for d in infos] for axis in "xyz"}
+    return {
         "name": [symbols.get(d.kernel_id) for d in infos],
         "device": [devices.get(d.agent_id.handle) for d in infos],
         "stream": [
@@ -185,13 +187,9 @@ def _kernels(process: _Process, records: Sequence[_Record], devices: dict[int, i
             for r, d in zip(records, infos, strict=True)
         ],
         "shared_mem_bytes": [d.group_segment_size for d in infos],
+        **sizes(grids, groups),
         **_common(records),
     }
-    for axis in "xyz":
-        sizes = [getattr(d.workgroup_size, axis) for d in infos]
-        columns[f"block_{axis}"] = sizes
-        columns[f"grid_{axis}"] = blocks([getattr(d.grid_size, axis) for d in infos], sizes)
-    return columns
 
 
 def _memcpys(process: _Process, records: Sequence[_Record], devices: dict[int, int]) -> Columns:
@@ -217,10 +215,8 @@ def _operation(process: _Process, record: _Record) -> str | None:
 
 
 def _common(records: Sequence[_Record]) -> Columns:
-    return {
-        "start_ns": [r.start_timestamp for r in records],
-        "dur_ns": [
-            None if r.end_timestamp < r.start_timestamp else r.end_timestamp - r.start_timestamp for r in records
-        ],
-        "correlation_id": [r.correlation_id.internal or None for r in records],
-    }
+    return timed(
+        [r.start_timestamp for r in records],
+        [r.end_timestamp for r in records],
+        [r.correlation_id.internal for r in records],
+    )

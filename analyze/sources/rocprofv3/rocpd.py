@@ -19,7 +19,7 @@ from analyze.sources.chrome.arrow_columns import Columns, record_batch
 from analyze.sources.interface import BATCH_ROWS, FileReport, TableBatch
 from analyze.sources.nsys.sqlite_tables import SqliteTables, connect, with_log
 from analyze.sources.nsys.values import readable
-from analyze.sources.rocprofv3.columns import blocks, call_table, check_processes, copy_kind, demangled, warn
+from analyze.sources.rocprofv3.columns import call_table, check_processes, copy_kind, demangled, sizes, timed, warn
 
 _SET = re.compile(r"rocpd_kernel_dispatch((?:_\w+)?)", re.ASCII)
 _TEXT = {"string", "kernel_name", "display_name", "name", "product_name", "type", "extdata", "command", "hostname"}
@@ -101,7 +101,8 @@ class _Database:
         yield from self._regions(process)
 
     def _kernels(self, rows: dict[str, list[Any]]) -> Columns:
-        columns: Columns = {
+        grids, groups = ({a: rows[f"{size}_size_{a}"] for a in "xyz"} for size in ("grid", "workgroup"))
+        return {
             "name": [demangled(*names) for names in zip(rows["s.display_name"], rows["s.kernel_name"], strict=True)],
             "device": [
                 self._order.get(agent) if index is None else index
@@ -109,12 +110,9 @@ class _Database:
             ],
             "stream": [q if s is None else s for s, q in zip(rows["stream_id"], rows["queue_id"], strict=True)],
             "shared_mem_bytes": rows["group_segment_size"],
+            **sizes(grids, groups),
             **_common(rows),
         }
-        for axis in "xyz":
-            columns[f"block_{axis}"] = rows[f"workgroup_size_{axis}"]
-            columns[f"grid_{axis}"] = blocks(rows[f"grid_size_{axis}"], rows[f"workgroup_size_{axis}"])
-        return columns
 
     def _regions(self, process: int | None) -> Iterator[tuple[str, Columns, int]]:
         categories = {row["id"]: row["string"] or "" for row in self._all("string", ("id", "string"))}
@@ -208,13 +206,7 @@ class _Database:
 
 
 def _common(rows: dict[str, list[Any]]) -> Columns:
-    """Return the columns of all events: times, and the call by its correlation id (0: none)."""
-    ends = zip(rows["start"], rows["end"], strict=True)
-    return {
-        "start_ns": rows["start"],
-        "dur_ns": [None if start is None or end is None or end < start else end - start for start, end in ends],
-        "correlation_id": [stack or None for stack in rows.get("e.stack_id", ())] or None,
-    }
+    return timed(rows["start"], rows["end"], rows["e.stack_id"])
 
 
 def _memcpys(rows: dict[str, list[Any]]) -> Columns:
