@@ -56,32 +56,6 @@ def run_folder(folder: Path, run_id: str, name: str = "k") -> Path:
     return write_run(folder, [("t.json", "chrome_trace", 0)], run_id=run_id)
 
 
-def test_writing_rows_does_not_import_pandas(tmp_path: Path) -> None:
-    """Which many functions of pyarrow do where there is one: 0.3 s for nothing."""
-    write = (
-        "import sys; from pathlib import Path; import pyarrow as pa\n"
-        "from analyze.ingestion.table_files import TableWriter\n"
-        "from analyze.sources.interface import batch_schema\n"
-        "schema = batch_schema('memsets')\n"
-        "columns = [pa.nulls(2, f.type) if not pa.types.is_dictionary(f.type) else pa.DictionaryArray.from_arrays(\n"
-        "    pa.nulls(2, pa.int32()), pa.nulls(0, pa.string())) for f in schema]\n"
-        "with TableWriter(Path('t.parquet'), 'memsets', 'r\u00fcn', 5) as writer:\n"
-        "    writer.write(pa.RecordBatch.from_arrays(columns, schema=schema))\n"
-        "print('pandas' in sys.modules)\n"
-    )
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", write],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert (done.stdout, done.stderr) == ("False\n", "")
-    rows = pq.read_table(tmp_path / "t.parquet").select(["run_id", "rank"])
-    assert rows.to_pylist() == 2 * [{"run_id": "r\u00fcn", "rank": 5}]
-
-
 def test_ingesting_again_changes_nothing(tmp_path: Path) -> None:
     path, store = stored(tmp_path)
     before = contents(store)
@@ -168,20 +142,6 @@ def test_files_are_plain_parquet_of_the_declared_schema(tmp_path: Path) -> None:
     assert duckdb.sql(f"SELECT name, dur_ns FROM read_parquet('{glob}', hive_partitioning = true)").fetchall() == [
         ("k", 1000)
     ]
-
-
-@pytest.mark.parametrize(
-    ("rows", "letters", "compression"),
-    [(256, 9, "UNCOMPRESSED"), (257, 9, "ZSTD"), (9, 7_000, "UNCOMPRESSED"), (9, 8_000, "ZSTD")],
-)
-def test_small_columns_are_not_compressed(tmp_path: Path, rows: int, letters: int, compression: str) -> None:
-    """Of 256 rows and 64 KiB of texts: nine texts of 7,000 letters are less, of 8,000 more."""
-    trace = write_trace(tmp_path / "t.json", [kernel(f"{'k' * (letters - 1)}{i % 9}", i, 1) for i in range(rows)])
-    ingest(discover([trace]), Store(tmp_path / "store"))
-    [path] = (tmp_path / "store" / "kernels").glob("run_id=*/rank-0.parquet")
-    group = pq.ParquetFile(path).metadata.row_group(0)
-    assert {group.column(i).compression for i in range(group.num_columns)} == {compression}
-    assert pq.read_table(path, partitioning=None)["start_ns"].to_pylist() == [1000 * i for i in range(rows)]
 
 
 @pytest.mark.parametrize(

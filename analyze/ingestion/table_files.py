@@ -1,8 +1,7 @@
-"""Write rows to Parquet files of a store: zstd except for few rows, strings dictionary-encoded."""
+"""Write rows to Parquet files of a store: zstd, strings dictionary-encoded."""
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
@@ -15,9 +14,6 @@ from schemas.table_declaration import arrow_schema
 
 ROW_GROUP = 256 << 10
 """Most rows of a row group."""
-_FEW, _SHORT = 256, 64 << 10
-"""Rows, and bytes of their texts, up to which a file is not compressed: it would hardly be smaller, and starting the
-compressor for each column takes longer than the rest of writing it."""
 _TEXTS = 8 << 20
 """Bytes of texts from which a row group is written, as with a distinct name for each kernel: writing takes seven times
 as much memory."""
@@ -70,15 +66,10 @@ class RowGroupWriter:
     def flush(self) -> None:
         """Write the rows that were added so far."""
         if self._pending_rows:
-            self._write(self._pending)
+            self._writer = self._writer or _open_writer(self.path, self._schema)
+            rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
+            self._writer.write_table(rows, row_group_size=ROW_GROUP)
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
-
-    def _write(self, found: list[pa.Table]) -> None:
-        if self._writer is None:
-            small = self._pending_rows <= _FEW and sum(self._pending_texts.values()) <= _SHORT
-            self._writer = _open_writer(self.path, self._schema, small)
-        rows = self._as_stored(pa.concat_tables(found).unify_dictionaries())
-        self._writer.write_table(rows, row_group_size=ROW_GROUP)
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
         """Return rows with the columns of the file."""
@@ -97,12 +88,8 @@ class TableWriter(RowGroupWriter):
         super().write(pa.Table.from_batches([rows]))
 
     def _as_stored(self, rows: pa.Table) -> pa.Table:
-        text = self._run_id.encode()
-        run_id = pa.StringArray.from_buffers(1, pa.py_buffer(_int32(0) + _int32(len(text))), pa.py_buffer(text))
-        arrays = {
-            "run_id": pa.DictionaryArray.from_arrays(_repeated(0, rows.num_rows), run_id),
-            "rank": _repeated(self._rank, rows.num_rows),
-        }
+        first, rank = (pa.repeat(pa.scalar(n, pa.int32()), rows.num_rows) for n in (0, self._rank))
+        arrays = {"run_id": pa.DictionaryArray.from_arrays(first, pa.array([self._run_id])), "rank": rank}
         columns = [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names]
         return pa.Table.from_arrays(columns, schema=self._schema)
 
@@ -114,23 +101,15 @@ def _dictionaries(rows: pa.Table) -> dict[int, int]:
     return {letters.address: text.nbytes for text in texts if (letters := text.buffers()[-1]) is not None}
 
 
-# Built from buffers, because pa.scalar(), pa.array() and pa.table() import pandas if installed: 0.3 s.
-def _repeated(number: int, n: int) -> pa.Int32Array:
-    return pa.Array.from_buffers(pa.int32(), n, [None, pa.py_buffer(_int32(number) * n)])
-
-
-def _int32(number: int) -> bytes:
-    return number.to_bytes(4, sys.byteorder, signed=True)
-
-
-def _open_writer(path: Path, schema: pa.Schema, small: bool) -> Any:
+def _open_writer(path: Path, schema: pa.Schema) -> Any:
     """Open a ParquetWriter with the settings of a store's files. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     # Numbers seldom repeat: dictionaries of them would cost time and space.
     return pq.ParquetWriter(
         path,
         schema,
-        **({"compression": "none"} if small else {"compression": "zstd", "compression_level": 3}),
+        compression="zstd",
+        compression_level=3,
         use_dictionary=[f.name for f in schema if pa.types.is_dictionary(f.type)],
         column_encoding={c: e for c, e in _ENCODINGS.items() if c in schema.names},
         write_page_checksum=True,
@@ -144,5 +123,4 @@ def write_rows(table: str, rows: list[dict[str, Any]], path: Path) -> None:
     if unknown:
         raise KeyError(f"{table} has no column {sorted(unknown)}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = "none" if len(rows) <= _FEW else "zstd"
-    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression=kept, write_page_checksum=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd", write_page_checksum=True)
