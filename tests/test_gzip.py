@@ -14,6 +14,7 @@ from traces import kernel, write_run, write_trace
 from analyze.errors import InputError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
+from analyze.ingestion.progress import Progress
 from analyze.store.store import Store
 
 NSYS = SAMPLES / "alexnet-dp2" / "nsys" / "node-0.sqlite"
@@ -116,7 +117,7 @@ def test_unreadable_run_is_no_longer_answered(tmp_path: Path) -> None:
     assert [r["name"] for r in ask(tmp_path, "kernel-share")] == ["stays"]
 
 
-class Told:
+class Told(Progress):
     """A progress that keeps what it is told."""
 
     def __init__(self) -> None:

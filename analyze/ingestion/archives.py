@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import lzma
 import os
@@ -16,6 +15,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
@@ -119,7 +119,7 @@ class _Target:
     def __init__(self, archive: RawPath, folder: Path, most_bytes: int, mtime_ns: int):
         self.links: list[str] = []
         self._archive = archive
-        self._folder = folder
+        self.folder = folder
         self._mtime_ns = mtime_ns
         self.most_bytes = self._left = most_bytes
         self._entries = 0
@@ -142,7 +142,7 @@ class _Target:
         folders = {parts[:depth] for depth in range(1, len(parts))} - self._folders
         self._folders |= folders
         self.count(len(folders))
-        path = self._folder.joinpath(*parts)
+        path = self.folder.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             while piece := content.read(_PIECE):
@@ -157,10 +157,6 @@ class _Target:
         """Return the error for an archive beyond the limit of bytes."""
         most = f"more than {self.most_bytes / 1e6:,.0f} MB unpacked"
         return InputError(f"{self._archive}: refused: {most}; unpack it yourself and give the folder")
-
-    def file_name(self) -> str:
-        """Return the name of a single compressed file without the ending."""
-        return self._folder.name
 
 
 def _most_bytes(copy: Path, folder: Path) -> int:
@@ -190,25 +186,20 @@ def _tar(packed: IO[bytes] | _Bounded, target: _Target) -> None:
                 target.links.append(printable_text(member.name))
 
 
-def _tar_gz(packed: IO[bytes], target: _Target) -> None:
-    with gzip.GzipFile(fileobj=packed) as plain:
-        _tar(_Bounded(plain, target), target)
-
-
-def _tar_zst(packed: IO[bytes], target: _Target) -> None:
-    with _zstandard(packed) as plain:
+def _compressed_tar(packed: IO[bytes], target: _Target, compression: str) -> None:
+    with _decompressed(packed, compression) as plain:
         _tar(_Bounded(plain, target), target)
 
 
 def _zst(packed: IO[bytes], target: _Target) -> None:
-    with _zstandard(packed) as plain:
-        target.write(target.file_name(), plain)
+    with _decompressed(packed, "zstd") as plain:
+        target.write(target.folder.name, plain)
 
 
-def _zstandard(packed: IO[bytes]) -> Any:
+def _decompressed(packed: IO[bytes], compression: str) -> Any:
     import pyarrow as pa
 
-    return pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd")
+    return pa.CompressedInputStream(pa.PythonFile(packed, "r"), compression)
 
 
 class _Bounded(io.RawIOBase):
@@ -227,8 +218,10 @@ class _Bounded(io.RawIOBase):
         return data
 
 
+_TAR_GZ = partial(_compressed_tar, compression="gzip")
+_TAR_ZST = partial(_compressed_tar, compression="zstd")
 _UNPACK: dict[str, Unpack] = {
-    "zip": _zip, "tar": _tar, "tar.gz": _tar_gz, "tgz": _tar_gz, "tar.zst": _tar_zst, "tzst": _tar_zst, "zst": _zst,
+    "zip": _zip, "tar": _tar, "tar.gz": _TAR_GZ, "tgz": _TAR_GZ, "tar.zst": _TAR_ZST, "tzst": _TAR_ZST, "zst": _zst,
 }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import msgspec
 from analyze.atomic_output import protect
 from analyze.errors import InputError
 from analyze.ingestion.derived_version import derived_version
-from analyze.ingestion.progress import Progress, Silent
+from analyze.ingestion.progress import Progress
 from analyze.ingestion.raw_files import given_paths
 from analyze.ingestion.run_folders import is_part_of_job
 from analyze.sources.remote import RawPath, RemotePath
@@ -103,7 +103,7 @@ def open_stores(
     what is one run. An entry is updated when a size, modification time or entity tag changes; `on_read` then receives
     what the files were read as. Raises InputError.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     stores: list[Store] = []
     warnings: list[str] = []
     together: list[RawPath] = []

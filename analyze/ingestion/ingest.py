@@ -21,7 +21,7 @@ from analyze.ingestion.duplicate_ranks import drop_duplicate_ranks
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.grouping import read_as
 from analyze.ingestion.process_pool import worker_pool
-from analyze.ingestion.progress import Progress, Silent
+from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, read_files, workers
 from analyze.ingestion.table_files import TableWriter, write_rows
@@ -76,7 +76,7 @@ def ingest(
     left out with a warning. Raises InputError if the user named that file or no other is left, and for a store that
     cannot be written; earlier runs stay committed, and the store has nothing of the run that failed.
     """
-    progress = progress or Silent()
+    progress = progress or Progress()
     jobs = jobs or cpus()
     result = IngestResult()
     found: list[StoredRun] = []

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 
-class Progress(Protocol):
-    """Receives the progress of an ingest."""
+class Progress:
+    """Receives the progress of an ingest, and ignores it."""
 
     def search(self, folder: str) -> None:
         """Look for recordings in a folder with many files."""
@@ -25,20 +25,7 @@ Counted: TypeAlias = Callable[[int, int, str], object]
 """Called with the count done, the total, and what comes next."""
 
 
-class Silent:
-    """Ignores progress."""
-
-    def search(self, folder: str) -> None:
-        """Do nothing."""
-
-    def start(self, total_bytes: int) -> None:
-        """Do nothing."""
-
-    def advance(self, done_bytes: int, name: str) -> None:
-        """Do nothing."""
-
-
-class Bar:
+class Bar(Progress):
     """Shows a rich progress bar once work begins."""
 
     def __init__(self) -> None:
@@ -53,23 +40,16 @@ class Bar:
         """Show the bar, if stderr is a terminal."""
         if not sys.stderr.isatty():
             return
+        from rich import progress
         from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
 
-        self._bar = Progress(
-            TextColumn("ingest"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[name]}"),
+        self._bar = progress.Progress(
+            progress.TextColumn("ingest"),
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
+            progress.TextColumn("{task.fields[name]}"),
             console=Console(stderr=True),
             transient=True,
         )

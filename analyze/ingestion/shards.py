@@ -27,7 +27,7 @@ from analyze.errors import InputError
 from analyze.ingestion.file_merging import merged
 from analyze.ingestion.ingest import IngestResult, is_current, sentences, stored_files
 from analyze.ingestion.process_pool import worker_pool
-from analyze.ingestion.progress import Progress, Silent
+from analyze.ingestion.progress import Progress
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.staging import FileResult, read_files, workers
 from analyze.sources import BY_KIND
@@ -196,7 +196,7 @@ def ingest_shard(
     """
     runs = list(runs)
     jobs = cpus() if jobs is None else jobs
-    progress = progress or Silent()
+    progress = progress or Progress()
     result = IngestResult()
     with sentences(store):
         store.make()
