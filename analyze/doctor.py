@@ -14,7 +14,6 @@ from analyze.store.file_digest import printable, printable_text
 from schemas import extras
 from schemas.checks import Check
 from schemas.tools import NCU, NSYS, Tool
-from schemas.version import version
 
 _OF_COLLECT = ("collect", "dev", "docs")
 """Extras that do not change what `analyze` can do."""
@@ -27,7 +26,10 @@ def run_checks() -> list[Check]:
 
 def _versions() -> list[Check]:
     python = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cpus()} CPUs"
-    found = [Check(name="tracequarry", status="ok", found=version()), Check(name="Python", status="ok", found=python)]
+    found = [
+        Check(name="tracequarry", status="ok", found=extras.installed_version("tracequarry") or "(not installed)"),
+        Check(name="Python", status="ok", found=python),
+    ]
     for package in ("duckdb", "pyarrow"):
         try:
             __import__(package)

@@ -61,9 +61,9 @@ def _with_run_options(function: Callable[..., None], of_programs: bool = False) 
 
 def _print_version(requested: bool) -> None:
     if requested:
-        from schemas.version import version
+        from schemas.extras import installed_version
 
-        typer.echo(f"collect {version()}")
+        typer.echo(f"collect {installed_version('tracequarry') or '(not installed)'}")
         raise typer.Exit
 
 

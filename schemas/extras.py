@@ -1,4 +1,4 @@
-"""The extras of the package: which are installed, and the error for one that is missing."""
+"""Installed packages: of tracequarry's extras, and the error for one that is missing."""
 
 from __future__ import annotations
 

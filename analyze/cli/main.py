@@ -73,9 +73,9 @@ app.add_typer(baseline)
 
 def _print_version(asked: bool) -> None:
     if asked:
-        from schemas.version import version
+        from schemas.extras import installed_version
 
-        typer.echo(f"analyze {version()}")
+        typer.echo(f"analyze {installed_version('tracequarry') or '(not installed)'}")
         raise typer.Exit
 
 
