@@ -67,13 +67,9 @@ class RowGroupWriter:
         """Write the rows that were added so far."""
         if self._pending_rows:
             self._writer = self._writer or _open_writer(self.path, self._schema)
-            rows = self._as_stored(pa.concat_tables(self._pending).unify_dictionaries())
+            rows = pa.concat_tables(self._pending).unify_dictionaries()
             self._writer.write_table(rows, row_group_size=ROW_GROUP)
         self._pending, self._pending_rows, self._pending_texts = [], 0, {}
-
-    def _as_stored(self, rows: pa.Table) -> pa.Table:
-        """Return rows with the columns of the file."""
-        return rows
 
 
 class TableWriter(RowGroupWriter):
@@ -85,13 +81,10 @@ class TableWriter(RowGroupWriter):
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Add a batch that has the table's columns without run_id and rank."""
-        super().write(pa.Table.from_batches([rows]))
-
-    def _as_stored(self, rows: pa.Table) -> pa.Table:
         first, rank = (pa.repeat(pa.scalar(n, pa.int32()), rows.num_rows) for n in (0, self._rank))
         arrays = {"run_id": pa.DictionaryArray.from_arrays(first, pa.array([self._run_id])), "rank": rank}
         columns = [arrays[n] if n in arrays else rows.column(n) for n in self._schema.names]
-        return pa.Table.from_arrays(columns, schema=self._schema)
+        super().write(pa.Table.from_arrays(columns, schema=self._schema))
 
 
 def _dictionaries(rows: pa.Table) -> dict[int, int]:
