@@ -76,9 +76,6 @@ def parse_share(text: str) -> Share:
     return Share(int(match[1]), int(match[2]))
 
 
-# --- The files in .shards ---
-
-
 class PlannedRun(msgspec.Struct, kw_only=True):
     """A run as the shards discovered it."""
 
@@ -176,9 +173,6 @@ def _check_columns(values: Mapping[str, _VALUE]) -> None:
         if name not in types:
             raise ValueError(f"runs has no column {name!r}")
         msgspec.convert(value, types[name] | None)
-
-
-# --- A shard ---
 
 
 def ingest_shard(

@@ -35,7 +35,7 @@ _SQLITE = b"SQLite format 3\0"
 
 def detect(path: RawPath) -> Source | None:
     """Return the format of a bare file by name and beginning, or None; the first that fits. Raises InputError."""
-    if _is_database(path):
+    if LOG_NAME.match(plain_name(path)) and head(path, len(_SQLITE)) == _SQLITE:  # an export may be named report.db
         if what_instead(path.name):
             return None
         return BY_KIND["rocpd" if b"rocpd_" in head(path, _HEAD_BYTES) else "nsys_sqlite"]
@@ -45,11 +45,6 @@ def detect(path: RawPath) -> Source | None:
         if source.begins is None or source.begins.search(utf8_head(path, _HEAD_BYTES)):
             return source
     return None
-
-
-def _is_database(path: RawPath) -> bool:
-    """Return whether a file begins like an SQLite database; an export may have any name (report.db)."""
-    return LOG_NAME.match(plain_name(path)) is not None and head(path, len(_SQLITE)) == _SQLITE
 
 
 @contextmanager

@@ -18,6 +18,8 @@ LINE_LIMIT = 16 << 20
 """Limit of characters in a line or in a record of several lines; the longest real ones have 1 MB."""
 
 INCOMPLETE = "incomplete"
+NO_HEADER = "it has no header, or a damaged one"
+NO_UNITS = "its table has no line of units, or a damaged one"
 
 _REASONS = 20
 """Most distinct reasons."""

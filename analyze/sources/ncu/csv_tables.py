@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 
 from analyze.sources.interface import FileReport
 from analyze.sources.ncu.metric_rows import Launch, MetricRows
-from analyze.sources.text_lines import INCOMPLETE, optional_whole, whole
+from analyze.sources.text_lines import INCOMPLETE, NO_UNITS, optional_whole, whole
 from schemas.ncu_units import UnitScale, scale
 
 LAUNCH_COLUMNS = ("ID", "Process ID", "Kernel Name")
@@ -20,7 +20,6 @@ _DESCRIBE_LAUNCH = frozenset(
 """Columns of the wide form that are not metrics."""
 
 _DEVICE_NAME = "device__attribute_display_name"
-_NO_UNITS = "its table has no line of units, or a damaged one"
 _NO_ID = "it has no launch ID"
 _NO_METRIC = "it has neither a metric nor a rule"
 _BAD_NUMBER = "a number of its launch cannot be read"
@@ -104,7 +103,7 @@ class WideTable(_Table):
         if len(cells) != self.fields:
             return INCOMPLETE
         if self._units is None:
-            return _NO_UNITS
+            return NO_UNITS
         if self._key(cells) in self._launches:
             return _AGAIN
         launch = self._launch(cells)

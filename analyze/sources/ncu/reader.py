@@ -16,7 +16,7 @@ from analyze.sources.interface import FileReport, TableBatch
 from analyze.sources.ncu.csv_tables import LAUNCH_COLUMNS, LongTable, WideTable
 from analyze.sources.ncu.metric_rows import MetricRows
 from analyze.sources.ncu.text_tables import TextTables
-from analyze.sources.text_lines import INCOMPLETE, LINE_LIMIT, LostRows, csv_cells, numbered_lines
+from analyze.sources.text_lines import INCOMPLETE, LINE_LIMIT, NO_HEADER, LostRows, csv_cells, numbered_lines
 
 _ERROR = re.compile(r"^==ERROR== ?(.+)")
 
@@ -34,7 +34,6 @@ _PART_OF_ROW = re.compile(r'\s*"(?:[0-9]|[^"]*(?:","|\Z))')
 
 _SUMMARY = "rows of --print-summary are not read"
 _LINE_NOT_ENDED = "the last line has no line end; its last value may be truncated"
-_NO_HEADER = "it has no header, or a damaged one"
 
 
 def read(path: Path, report: FileReport) -> Iterator[TableBatch]:
@@ -139,7 +138,7 @@ class _Log:
                 self._table = form(cells, self.rows, self._report, bare=not record.startswith('"'))
                 self._header_seen = True
         elif self._table is None:
-            self._lost.add(began, _NO_HEADER)
+            self._lost.add(began, NO_HEADER)
         elif isinstance(self._table, WideTable) and self._table.is_units(cells):
             # A second line of units belongs to a table whose header is missing.
             self._table = self._table if self._table.take_units(cells) else None

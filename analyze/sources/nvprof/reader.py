@@ -13,7 +13,7 @@ from pathlib import Path
 from analyze.errors import InputError
 from analyze.sources.interface import BATCH_ROWS, FileReport, Row, TableBatch, row_batches
 from analyze.sources.nvprof.log_tables import DEVICE_INDEX, LogTable, NoUnit, PlainSummary, header_of
-from analyze.sources.text_lines import INCOMPLETE, LostRows, csv_cells, numbered_lines
+from analyze.sources.text_lines import INCOMPLETE, NO_HEADER, NO_UNITS, LostRows, csv_cells, numbered_lines
 
 _PROCESS = re.compile(r"^==(\d{1,18})== ", re.ASCII)
 _BANNER = re.compile(r"^==\d+== NVPROF is profiling process \d+[,\t]\s*command: (.*)")
@@ -32,8 +32,6 @@ _BATCH_SIZE = re.compile(r"(?:^|\s)(?:--batch-size|-b)[ =](\d{1,18})(?!\S)", re.
 _BEGINS_ROW = frozenset('",0123456789')
 _KINDS = ('"GPU activities"', '"API calls"')
 """Beginnings of rows of a summary with a column Type."""
-_NO_HEADER = "it has no header, or a damaged one"
-_NO_UNITS = "its table has no line of units, or a damaged one"
 _BAD_NUMBER = "a number in it cannot be read"
 
 
@@ -133,7 +131,7 @@ class _Log:
         if not re.search("[0-9]", text) and not text.startswith(_KINDS):
             return None  # a damaged header or line of units
         if table is None:
-            return _NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
+            return NO_HEADER if self._titled and (fields > 3 or (fields > 1 and text[0] in _BEGINS_ROW)) else None
         if cells is not None and len(cells) > len(table.header) and not any(cells[len(table.header) :]):
             cells = cells[: len(table.header)]  # a spreadsheet pads all lines to the longest one
         if cells is None or len(cells) != len(table.header) or cut:
@@ -145,7 +143,7 @@ class _Log:
         except KeyError as e:
             return f"its table has no column {e.args[0]}"
         except NoUnit:
-            return _NO_UNITS
+            return NO_UNITS
         except ValueError:
             return _BAD_NUMBER
         if row is None:

@@ -91,8 +91,6 @@ class _Log:
         """The last time that a record states; the time of a line has no year and no zone."""
         self._numbers = dict.fromkeys(self.rows, 0)
 
-    # --- Rows ---------------------------------------------------------------------------------------------------------
-
     def _add(self, table: str, row: Row) -> int:
         self.rows[table].append(row)
         self._numbers[table] += 1
@@ -129,8 +127,6 @@ class _Log:
             self._write(key)
         for name, compile_id, start_ns in self._phases:
             self._add("compile_phases", {"name": name, "compile_id": compile_id, "start_ns": start_ns})
-
-    # --- Records ------------------------------------------------------------------------------------------------------
 
     def take(self, record: Record) -> None:
         """Take a record."""
