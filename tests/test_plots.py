@@ -26,7 +26,13 @@ from analyze.query.query_files import catalog, find
 from schemas.kernel_rules import families
 
 DRAWN = [name for name, query in sorted(catalog().items()) if query.plot]
-SHOWN = ("alexnet-dp2", "alexnet-ncu", "late-rank", "pipeline-4gpu")
+SHOWN = (
+    "resnet18-1gpu", "alexnet-ncu", "pipeline-4gpu", "generate", "cuda-graph", "out-of-memory", "expert-4gpu",
+    "fsdp-tp-4gpu", "recompile-ddp", "cpu-threads", "serving",
+)  # fmt: skip
+"""Samples that together have rows for all figures but NOT_SHOWN."""
+NOT_SHOWN = {"epochs", "nccl-log", "scaling"}
+"""Figures of several runs, and of a format that no sample has."""
 
 HOSTILE = "<script>alert(1)</script>';-- \x1b[31m\u202egnp.exe"
 
@@ -52,21 +58,22 @@ def sample(name: str) -> Any:
     return ask
 
 
-def test_every_declaration_is_drawn_where_there_are_rows() -> None:
-    """As Vega of every sample; as SVG once, of the sample where it has least in it: to place texts takes longest."""
-    specs: dict[str, list[str]] = {}
+def test_every_declaration_is_drawn() -> None:
+    """As Vega, of the first sample with rows for it; as SVG, the first of each kind: to place texts takes longest."""
+    left, kinds = set(DRAWN), set()
     for shown in SHOWN:
-        ask, drawn = sample(shown), 0
-        for name in DRAWN:
+        ask = sample(shown)
+        for name in sorted(left):
             query = find(name)
-            figure = declared.draw(declared.of_query(query, {}), ask(name), ask)
+            declaration = declared.of_query(query, {})
+            figure = declared.draw(declaration, ask(name), ask)
             if figure is not None:
-                drawn += 1
+                left.remove(name)
                 assert figure.alt and drawing.vega(figure)["marks"], (shown, name)
-                specs.setdefault(name, []).append(json.dumps(drawing.vega_lite(figure, query.question)))
-        assert drawn >= 2, shown
-    for name, found in specs.items():
-        assert "<svg" in vl_convert.vegalite_to_svg(json.loads(min(found, key=len))), name
+                if declaration.kind not in kinds:
+                    kinds.add(declaration.kind)
+                    assert "<svg" in vl_convert.vegalite_to_svg(drawing.vega_lite(figure, query.question)), name
+    assert left == NOT_SHOWN
 
 
 def test_every_declaration_names_columns_of_its_query() -> None:

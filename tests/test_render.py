@@ -33,10 +33,8 @@ from analyze.render.units import format_columns, is_text
 
 WIDTHS = (80, 120, 200)
 ONE = SAMPLES / "resnet18-1gpu"
-KINDS = (
-    "alexnet-dp2", "resnet18-ncu", "cuda-graph", "hang-missing", "out-of-memory",
-)  # fmt: skip
-"""Samples of torch.profiler and Nsight Systems, Nsight Compute, CUDA graphs, dumps."""
+KINDS = ("alexnet-dp2", "resnet18-ncu", "hang-missing", "out-of-memory")
+"""Samples of torch.profiler and Nsight Systems, Nsight Compute, dumps, allocator events."""
 _NOTE = re.compile(r"^hidden columns: ")
 
 EXAMPLES = (
