@@ -92,7 +92,7 @@ def added_lines(recorded: str, plain: str, output: Path) -> list[str]:
     return list((counts - Counter(re.sub(r"\d", "", line) for line in plain.splitlines())).elements())
 
 
-HERE = ("compiled", "reads_stdin", "threads")
+HERE = ("reads_stdin", "threads")
 """Programs that run here; `.ci/compat` runs all, which would take too long here. What they do has other tests."""
 CHECKED = [p for p in sorted(PROGRAMS.glob("*.py")) if p.stem in HERE or WITH_PACKAGES in os.environ]
 
