@@ -110,6 +110,7 @@ def ingest(
     """
     from analyze.ingestion.discover import check_place, discover
     from analyze.ingestion.ingest import ingest as run_ingest
+    from analyze.ingestion.raw_files import given_paths
     from analyze.ingestion.shards import ingest_shard, parse_share
     from analyze.store.object_storage import store_at
 
@@ -117,7 +118,7 @@ def ingest(
     share = parse_share(shard) if shard is not None else None
     target = store_at(store)
     check_place(target)
-    found = discover([Path(p) for p in paths], target.raw_files(), as_one_run)
+    found = discover(given_paths(paths), target.raw_files(), as_one_run)
     if found.unpacked and (launcher is not None or share is not None):
         raise InputError("ingest: several processes cannot share an archive; unpack it, and name the folder")
     if launcher is not None:
@@ -147,9 +148,10 @@ def slurm_script(
 ) -> str:
     """The text of a script for `sbatch` that does what `ingest` does by launcher "slurm"; nothing is submitted."""
     from analyze.ingestion.discover import discover
+    from analyze.ingestion.raw_files import given_paths
     from analyze.ingestion.shard_launchers import script
 
-    given = [Path(p) for p in paths]
+    given = given_paths(paths)
     flags = [*(["--jobs", str(jobs)] if jobs else []), *["--as-one-run"] * as_one_run, *["--again"] * again]
     found = discover(given, None, as_one_run)
     if found.unpacked:

@@ -14,6 +14,7 @@ from pathlib import Path
 from analyze.errors import InputError, os_failure
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import IngestResult, ingest
+from analyze.ingestion.raw_files import given_paths
 from analyze.sources.storage import file_system, storage_errors
 from analyze.store.object_storage import existing_store, store_at
 from analyze.store.store import Store
@@ -41,7 +42,7 @@ def set_baseline(name: str, runs: Sequence[Path], folder: str) -> IngestResult:
     place = place_of(name, folder)
     fresh = place_of(f"{name}.new", folder)
     _remove(fresh)
-    found = discover(list(runs), None, False)
+    found = discover(given_paths(runs))
     result = ingest(found, store_at(fresh))
     result.warnings[:0] = found.warnings
     _remove(place)

@@ -47,7 +47,7 @@ class Traces:
         profiler: str | None = None,
         block: str | None = None,
     ):
-        from analyze.ingestion.cached_stores import open_stores
+        from analyze.ingestion.opening import open_stores
         from analyze.query.selection import DEFAULT
         from schemas.urls import as_given
 

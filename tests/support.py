@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 import analyze
-from analyze.derive import derive
-from analyze.ingestion.cached_stores import open_stores
+from analyze.derive import DERIVED
+from analyze.ingestion.opening import open_stores
 from analyze.query.engine import Engine
 from analyze.query.modules import defining, words
 from analyze.query.query_declaration import ResultColumn
 from analyze.query.query_files import catalog
 from analyze.query.selection import DEFAULT, Selection
-from analyze.stored_tables import TABLES
+from analyze.stored_tables import DERIVED_TABLES, TABLES
 from schemas.recorded_tables import RECORDED_TABLES
 from schemas.table_declaration import row_schema
 
@@ -59,10 +59,15 @@ def recorded_tables(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
 def with_derived(recorded: dict[str, pa.Table], *wanted: str) -> dict[str, pa.Table]:
     """Tables of a rank, and those that are derived from them: the wanted ones, by default all."""
 
-    def read(table: str, columns: Sequence[str]) -> pa.Table:
-        return (recorded.get(table) or row_schema(TABLES[table.removeprefix("full.")]).empty_table()).select(columns)
-
-    return derive(read, lambda table: not wanted or table in wanted) | recorded
+    needed = set(wanted) or {one.name for one in DERIVED}
+    for one in reversed(DERIVED):
+        needed |= one.reads.keys() if one.name in needed else set()
+    found = dict(recorded)
+    for one in DERIVED:
+        if one.name in needed:
+            rows = {t: found.get(t) or row_schema(TABLES[t.removeprefix("full.")]).empty_table() for t in one.reads}
+            found[one.name] = one.compute({table: rows[table].select(columns) for table, columns in one.reads.items()})
+    return found | recorded
 
 
 def stored_rows(store: Path | str, tables: Iterable[str] = TABLES) -> dict[str, list[dict[str, Any]]]:
@@ -135,6 +140,16 @@ def forget(store: Path, *fields: str) -> None:
             for field in fields:
                 file.pop(field, None)
     (store / "store.json").write_text(json.dumps(catalogue))
+
+
+def outdated(store: Path) -> None:
+    """Make a store one of an older version, without derived tables."""
+    file = store / "store.json"
+    catalogue = json.loads(file.read_text())
+    for run in catalogue["runs"].values():
+        run["derived"] = ""
+        run["tables"] = {t: files for t, files in run["tables"].items() if t not in DERIVED_TABLES}
+    file.write_text(json.dumps(catalogue))
 
 
 def children(pid: int) -> set[int]:

@@ -18,7 +18,7 @@ import analyze
 from analyze.advise import advise, write_text
 from analyze.errors import InputError
 from analyze.finding_files import findings
-from analyze.ingestion.cached_stores import open_stores
+from analyze.ingestion.opening import open_stores
 from analyze.query.engine import Engine
 from analyze.query.query_files import catalog
 from analyze.query.selection import DEFAULT, Selection

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from commands import run_cli
-from support import SAMPLES, ask, sql
+from support import SAMPLES, ask, outdated, sql
 from traces import event, write_trace
 
 from analyze.derive import DERIVED
 from analyze.derive.interface import FULL, Derived
 from analyze.derive.steps import steps
-from analyze.stored_tables import DERIVED_TABLES, TABLES
+from analyze.ingestion.cached_stores import entries
+from analyze.store.store import Store
+from analyze.stored_tables import TABLES
 from schemas.table_declaration import arrow_schema
 
 STEPS = "SELECT * FROM recorded_steps ORDER BY ALL"
@@ -74,16 +77,6 @@ def test_a_derived_table_has_its_declared_columns_without_rows(derived: Derived)
     assert derived.compute(empty).column_names == columns
 
 
-def outdated(store: Path) -> None:
-    """Make a store one of an older version, without derived tables."""
-    file = store / "store.json"
-    catalogue = json.loads(file.read_text())
-    for run in catalogue["runs"].values():
-        del run["derived"]
-        run["tables"] = {t: files for t, files in run["tables"].items() if t not in DERIVED_TABLES}
-    file.write_text(json.dumps(catalogue))
-
-
 def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> None:
     store = tmp_path / "store"
     assert run_cli("ingest", SAMPLES / "resnet18-ddp2", "--store", store).returncode == 0
@@ -104,6 +97,41 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
     assert all(expected)
     outdated(store)
     assert answers() == expected
+
+
+def test_a_query_derives_an_outdated_store_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the cache: the store stays as it is."""
+    monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
+    store, other = tmp_path / "store", tmp_path / "other"
+    pair = [SAMPLES / "resnet18-ddp2", SAMPLES / "even-ddp"]  # even-ddp has a GPU-only block
+    assert run_cli("ingest", *pair, "--store", store).returncode == 0
+    question = ["query", "launch", store, "--profiler", "all", "--by", "run_id", "--format", "csv"]
+    expected = run_cli(*question)
+    files = {f: f.read_bytes() for f in store.rglob("*") if f.is_file()}
+    shutil.copytree(store, other)
+    outdated(store)
+    older = (store / "store.json").read_bytes()
+
+    first, again = run_cli(*question), run_cli(*question)
+    assert first.stdout == again.stdout == expected.stdout
+    assert f"{store}: the derived tables of 3 run(s) are of another version" in first.stderr
+    assert again.stderr == expected.stderr
+    [entry] = entries()
+    assert entry.source == str(store)
+    derived = Store(entry.folder).snapshot.runs
+    assert {r: run.tables.keys() for r, run in derived.items()} == {
+        r: run.tables.keys() for r, run in Store(other).snapshot.runs.items()
+    }
+    assert {f: f.read_bytes() for f in files} == files | {store / "store.json": older}
+
+    # Only what is outdated is read from the cache, and what changed in the store is derived again.
+    result = run_cli("ingest", pair[0], "--store", store)
+    assert result.returncode == 0
+    partly = run_cli(*question)
+    assert partly.stdout == expected.stdout and "of 2 run(s)" in partly.stderr
+    assert Store(entry.folder).snapshot.runs.keys() == {r for r in derived if "even_ddp" in r}
+    assert run_cli("compact", store).returncode == 0
+    assert run_cli(*question).stderr == expected.stderr
 
 
 def test_next_ingest_derives_missing_tables(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ import analyze
 from analyze.errors import InputError, StorageError
 from analyze.ingestion.discover import discover
 from analyze.ingestion.ingest import ingest
+from analyze.ingestion.raw_files import given_paths
 from analyze.ingestion.shard_launchers import run_shard
 from analyze.ingestion.shards import Share, files_of, planned_run
 from analyze.sources.remote import raw_path
@@ -120,7 +121,7 @@ def test_every_format_has_the_rows_of_local_files(
     put(folder, f"{url}/study")
     put(tmp_path / "local" / "store.json", f"{url}/study/catalogue/00000001.json")  # as of a store there
     fetched()
-    found = discover([f"{url}/study"])
+    found = discover(given_paths([f"{url}/study"]))
     result = ingest(found, Store(tmp_path / "remote"))
     assert result.read_as == "6 runs: 5 of one process, 1 of ranks 0–3 of 4"
     assert found.warnings + result.warnings == local.warnings and len(local.warnings) == 2  # one of each node
@@ -147,7 +148,8 @@ def test_companion_files_are_fetched(tmp_path: Path, scratch: Path) -> None:
     url = put(folder, f"memory://{os.getpid()}/exports")
     db.close()
     analyze.ingest(url, store=tmp_path / "found")
-    named = pickle.loads(pickle.dumps(discover([f"{url}/logged.sqlite", f"{url}/tables/META_DATA_EXPORT.parquet"])))
+    given = given_paths([f"{url}/logged.sqlite", f"{url}/tables/META_DATA_EXPORT.parquet"])
+    named = pickle.loads(pickle.dumps(discover(given)))
     ingest(named, Store(tmp_path / "named"))
     for store in ("found", "named"):
         with analyze.open(tmp_path / store) as traces:
@@ -188,7 +190,7 @@ def test_shards_read_remote_files_once(
     job(tmp_path / "job")
     put(tmp_path / "job", f"{url}/job")
     given = [tmp_path / "job" / "rank-0.json", f"{url}/job/rank-1.json"]
-    runs = discover(given)
+    runs = discover(given_paths(given))
     assert [sorted(f.rank for f in run.files) for run in runs] == [[0, 1]] and not runs.warnings
     assert [source for _, source in files_of(planned_run(runs[0]), (0, 1))] == runs[0].files
     sent = pickle.dumps(list(runs))
@@ -215,7 +217,7 @@ def test_large_files_are_fetched_with_progress(tmp_path: Path, url: str, scratch
     for name in ("a", "b"):
         write_trace(tmp_path / "job" / f"{name}.json", [kernel(name * 5, 0, 1)])
     put(tmp_path / "job", f"{url}/job")
-    runs = discover([f"{url}/job"])
+    runs = discover(given_paths([f"{url}/job"]))
     assert [f.rank for run in runs for f in run.files] == [0, 0, 0, 1]
     assert (tmp_path / "job" / "0.json").stat().st_size > 48 << 20
     done: list[int] = []
@@ -255,7 +257,7 @@ def test_damaged_remote_files_are_reported(tmp_path: Path, url: str, scratch: Pa
         with pytest.raises(InputError) as there:
             analyze.open(f"{url}/{name}")
         assert str(there.value) == str(here.value).replace(str(folder), url)
-    found = [discover([given]) for given in (url, f"{url}/rank-0.json")]
+    found = [discover(given_paths([given])) for given in (url, f"{url}/rank-0.json")]
     system, root = fsspec.core.url_to_fs(url)
     system.rm_file(f"{root}/rank-1.json")
     system.pipe_file(f"{root}/rank-0.json", (folder / "rank-0.json").read_bytes()[:-9])
@@ -287,14 +289,14 @@ def test_storage_error_stops_the_ingest(tmp_path: Path, scratch: Path) -> None:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         url = f"http://127.0.0.1:{server.server_port}/a.json"
-        runs = discover([url])
+        runs = discover(given_paths([url]))
         forget(scratch)
         expired.set()
         with pytest.raises(StorageError, match=f"^{url}: ClientResponseError: 403, message='ExpiredToken'"):
             ingest(runs, Store(tmp_path / "store"))
         assert not Store(tmp_path / "store").snapshot.runs
         with pytest.raises(StorageError, match="ExpiredToken"):
-            discover([url])
+            discover(given_paths([url]))
         server.shutdown()
 
 
@@ -313,7 +315,7 @@ def test_missing_bucket_and_credentials_are_one_sentence(
     monkeypatch.setenv("HOME", str(tmp_path))
     s3fs.S3FileSystem.clear_instance_cache()
     with pytest.raises(StorageError, match=f"^{re.escape(url)}.*: NoCredentialsError: Unable to locate credentials$"):
-        discover([url])
+        discover(given_paths([url]))
     s3fs.S3FileSystem.clear_instance_cache()
 
 

@@ -353,7 +353,7 @@ def test_changed_rules_classify_stored_names_again(tmp_path: Path) -> None:
     assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["older"]
     content = json.loads((store / "store.json").read_text())
     for run in content["runs"].values():
-        run["rules"] = "of an older version"
+        run |= {"rules": "of an older version", "derived": "by those"}
     (store / "store.json").write_text(json.dumps(content))
     assert [r["family"] for r in ask(store, "kernel-share", params=families)] == ["gemm"]
 

@@ -25,7 +25,7 @@ from traces import event, kernel, launch, write_trace
 
 from analyze import advise
 from analyze.advise import Advice
-from analyze.ingestion.cached_stores import open_stores
+from analyze.ingestion.opening import open_stores
 from analyze.query.engine import Engine
 from analyze.trace.export import Exported
 from analyze.trace.moments import Moment, find_moment

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run_python
-from support import SAMPLES, forget
+from commands import run_cli, run_python
+from support import SAMPLES, forget, outdated
 
 import analyze
 from analyze.errors import InputError
@@ -73,6 +73,22 @@ def test_every_command_names_the_damaged_file(store: Path, tmp_path: Path, ask: 
         ASK[ask](traces, tmp_path)
     assert str(raised.value).startswith(f"{file}: damaged: "), raised.value
     assert not [p.name for p in tmp_path.iterdir() if p.is_file()]
+
+
+@pytest.mark.parametrize("command", [["query", "kernel-share"], ["compact"]], ids=lambda command: command[0])
+@pytest.mark.parametrize("has_checksums", [True, False])
+def test_derive_again_names_the_damaged_file(tmp_path: Path, command: list[str], has_checksums: bool) -> None:
+    store = tmp_path / "store"
+    analyze.ingest(SAMPLES / "resnet18-ddp2", store=store)
+    outdated(store)
+    if not has_checksums:
+        forget(store, "crc32")
+    [file] = (store / "kernels").rglob("rank-1.parquet")
+    damage(file)
+    result = run_cli(*command, store)
+    said = "damaged: its bytes are not those that were written" if has_checksums else "cannot be read: Couldn't"
+    assert (result.returncode, len(result.stderr.splitlines())) == (2, 1)
+    assert result.stderr.startswith(f"analyze: {file}: {said}")
 
 
 def test_other_files_stay_readable_and_the_advice_repairs(store: Path) -> None:

@@ -6,9 +6,11 @@ import msgspec
 
 from analyze.cpus import cpus
 from analyze.ingestion.derive_again import derive_again
+from analyze.ingestion.derived_version import is_stale
 from analyze.ingestion.file_merging import groups, merge_groups
 from analyze.ingestion.ingest import sentences
 from analyze.ingestion.process_pool import worker_pool
+from analyze.ingestion.progress import Progress
 from analyze.ingestion.staging import LITTLE
 from analyze.store.catalogue import RUN_TABLES, StoredRun, TableFile
 from analyze.store.store import StagedFile, Store
@@ -39,7 +41,8 @@ def compact(store: Store, jobs: int | None = None) -> Compacted:
     with sentences(store), store.lock():
         store.sweep()
         result.files_before = sum(len(list(run.table_files)) for run in store.snapshot.runs.values())
-        result.derived = derive_again(store, jobs)
+        result.derived = [r for r in store.snapshot.runs if is_stale(store.snapshot.runs, r)]
+        derive_again(store, result.derived, store, jobs, Progress())
         runs = store.snapshot.runs
         todo = {run_id: found for run_id, run in runs.items() if (found := _groups(run))}
         if todo:

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TypeVar
 
 from analyze.errors import InputError, StorageError, unreadable
 from analyze.ingestion.archives import Unpacked, first_named, is_archive
 from analyze.ingestion.graph_captures import CAPTURES, FOLDER
 from analyze.ingestion.grouping import BareFile, FileSet, as_one_run, group, named_like_ranks
-from analyze.ingestion.raw_files import export_of, given_paths
+from analyze.ingestion.raw_files import export_of
 from analyze.ingestion.run_folders import RunInput, join_parts, run_folder
 from analyze.sources import BY_KIND, SOURCES, Source, detect, rank_hint
 from analyze.sources.compressed import plain_name
@@ -58,9 +58,9 @@ class Found(list[RunInput]):
 
 
 def discover(
-    paths: Iterable[str | Path | RawPath], known: Mapping[FileState, StoredFile] | None = None, as_one: bool = False
+    paths: Iterable[RawPath], known: Mapping[FileState, StoredFile] | None = None, as_one: bool = False
 ) -> Found:
-    """Return the runs in files and folders, which may be URLs, in a stable order.
+    """Return the runs in files and folders (`given_paths`), in a stable order.
 
     An archive (.zip, .tar, .tar.gz, .tar.zst, .zst) is read as the folder that it contains. A folder with a run.json is
     a run folder, and those of one job on several nodes are one run. Bare files are one run
@@ -70,7 +70,7 @@ def discover(
     exist or holds nothing to read, StorageError for what the storage behind a URL refuses.
     """
     found = Found()
-    given = [found.unpacked.folder(p) if is_archive(p) and p.is_file() else p for p in given_paths(paths)]
+    given = [found.unpacked.folder(p) if is_archive(p) and p.is_file() else p for p in paths]
     with found.unpacked.naming():
         _discover(given, known or {}, as_one, found)
     found.warnings[:] = [*found.unpacked.warnings, *map(found.unpacked.named, found.warnings)]

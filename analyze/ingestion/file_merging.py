@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analyze.errors import InputError
-from analyze.ingestion.table_files import RowGroupWriter
+from analyze.ingestion.table_files import RowGroupWriter, reading
 from analyze.store.catalogue import RUN_TABLES
 from analyze.store.store import StagedFile
 
@@ -91,45 +91,40 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
 
     Raises InputError for one that cannot be read.
     """
-    reading = sources[0]
-    try:
-        metadata = []
-        for reading in sources:
-            metadata.append(pq.read_metadata(reading))
-        schema = metadata[0].schema.to_arrow_schema()
-        places: list[_Place] = []
-        for at, reading in enumerate(sources):
-            if not metadata[at].schema.to_arrow_schema().equals(schema):
-                raise InputError(f"{reading}: has other columns than {sources[0]}; ingest the run again")
-            places += _places(_opened(reading, metadata[at]), at)
+    metadata = []
+    for source in sources:
+        with reading(source):
+            metadata.append(pq.read_metadata(source))
+    schema = metadata[0].schema.to_arrow_schema()
+    places: list[_Place] = []
+    for at, source in enumerate(sources):
+        if not metadata[at].schema.to_arrow_schema().equals(schema):
+            raise InputError(f"{source}: has other columns than {sources[0]}; ingest the run again")
+        with reading(source):
+            places += _places(_opened(source, metadata[at]), at)
 
-        @lru_cache(maxsize=1)
-        def rows_of(file: int, group: int) -> pa.Table:
-            nonlocal reading
-            reading = sources[file]
-            return _opened(reading, metadata[file]).read_row_group(group)
+    @lru_cache(maxsize=1)
+    def rows_of(file: int, group: int) -> pa.Table:
+        with reading(sources[file]):
+            return _opened(sources[file], metadata[file]).read_row_group(group)
 
-        places = [p for p in places if p.rank not in left_out]
-        with _Writer(target, schema) as writer:
-            for rank, found in groupby(sorted(places, key=lambda p: p[:3]), key=lambda p: p.rank):
-                parts = list(found)
-                devices = sorted({d for p in parts for d in p.devices}, key=lambda d: (d is None, d))
-                for device in devices or [None]:
-                    for part in parts:
-                        if devices and device not in part.devices:
-                            continue
-                        rows = rows_of(part.file, part.group)
-                        rows = rows.filter(pc.equal(rows["rank"], rank))
-                        if len(part.devices) > 1:
-                            own = rows["device"]
-                            rows = rows.filter(pc.is_null(own) if device is None else pc.equal(own, device))
-                        writer.write(rows)
-                    writer.end()
-        wrong = not left_out and writer.rows != sum(m.num_rows for m in metadata)
-    except (pa.ArrowException, OSError) as e:
-        if isinstance(e, OSError) and e.errno:
-            raise
-        raise InputError(f"{reading}: cannot be read: {str(e).partition(chr(10))[0]}") from e
+    places = [p for p in places if p.rank not in left_out]
+    with _Writer(target, schema) as writer:
+        for rank, found in groupby(sorted(places, key=lambda p: p[:3]), key=lambda p: p.rank):
+            parts = list(found)
+            devices = sorted({d for p in parts for d in p.devices}, key=lambda d: (d is None, d))
+            for device in devices or [None]:
+                for part in parts:
+                    if devices and device not in part.devices:
+                        continue
+                    rows = rows_of(part.file, part.group)
+                    rows = rows.filter(pc.equal(rows["rank"], rank))
+                    if len(part.devices) > 1:
+                        own = rows["device"]
+                        rows = rows.filter(pc.is_null(own) if device is None else pc.equal(own, device))
+                    writer.write(rows)
+                writer.end()
+    wrong = not left_out and writer.rows != sum(m.num_rows for m in metadata)
     if wrong:
         raise InputError(f"{target.name}: the merged rows differ from the rows of {sources[0]} and the files after it")
 

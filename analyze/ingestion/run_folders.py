@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -64,9 +64,17 @@ def run_folder(folder: RawPath) -> list[RunInput]:
     return [_run_of_pass(folder, manifest, p) for p in manifest.passes]
 
 
-def is_part_of_job(folder: RawPath) -> bool:
-    """Return whether a run folder is one node's part of a job. Raises InputError for a run.json that cannot be used."""
-    return _manifest(folder).job is not None
+def by_store(paths: Sequence[RawPath]) -> list[list[RawPath]]:
+    """Group raw paths by the cached store that they are read into.
+
+    Each run folder, or its run.json, has a store of its own. All others, and several run folders of nodes of a job, are
+    in one: only together do they say what is one run. Raises InputError for a run.json that cannot be used.
+    """
+    at = {path: path.parent if path.name == MANIFEST_NAME else path for path in paths}
+    folders = {path: f for path, f in at.items() if f.is_dir() and (f / MANIFEST_NAME).is_file()}
+    alone = [path for path, f in folders.items() if len(folders) == 1 or _manifest(f).job is None]
+    together = [path for path in paths if path not in alone]
+    return [*([path] for path in alone), *([together] if together else [])]
 
 
 def _manifest(folder: RawPath) -> Manifest:

@@ -20,13 +20,14 @@ from analyze.ingestion.grouping import spans
 from analyze.ingestion.ingest import MOST_REPORTED, IngestResult
 from analyze.ingestion.run_folders import RunInput
 from analyze.ingestion.shards import MOST, Share, ingest_shard
+from analyze.sources.remote import RawPath
 from analyze.store.file_digest import Digests
 from analyze.store.object_storage import store_at
 from analyze.store.store import Store
 from schemas.extras import missing
 from schemas.isolation import isolated_children
 from schemas.slurm import TaskError, largest_array, sbatch_options, submitted, typed
-from schemas.urls import as_given, is_remote
+from schemas.urls import is_remote
 
 MOST_SHARDS = 256
 """Default limit of shards: clusters often allow 1,000 tasks in an array."""
@@ -99,7 +100,7 @@ def _absolute(run: RunInput) -> RunInput:
 
 
 def script(
-    paths: Sequence[Path],
+    paths: Sequence[RawPath],
     store: Path,
     runs: Sequence[RunInput],
     shards: int | None,
@@ -112,7 +113,7 @@ def script(
     if most and of > most:
         raise InputError(f"--shards {of}: an array of this cluster may have {most} tasks (MaxArraySize)")
     lines = [f"--array=0-{of - 1}", "--job-name=analyze-ingest", *sbatch_options(options)]
-    command = shlex.join(["analyze", "ingest", *map(as_given, paths), "--store", str(store_at(store)), *flags])
+    command = shlex.join(["analyze", "ingest", *map(str, paths), "--store", str(store_at(store)), *flags])
     return "\n".join(
         [
             "#!/bin/bash",

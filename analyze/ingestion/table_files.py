@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from analyze.errors import InputError
 from analyze.stored_tables import TABLES
 from schemas.table_declaration import arrow_schema
 
@@ -26,6 +28,17 @@ _ENCODINGS = {
 }
 """For ascending numbers, and for numbers with equal upper bytes: operators and calls take a third less space and half
 the time to read."""
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise InputError if a Parquet file cannot be read within, OSError if the system says why."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as e:
+        if isinstance(e, OSError) and e.errno:
+            raise
+        raise InputError(f"{path}: cannot be read: {str(e).partition(chr(10))[0]}") from e
 
 
 class RowGroupWriter:

@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 
 from analyze.derive import DERIVED, FULL_TABLES
 from analyze.derive.interface import FULL
-from analyze.ingestion.kernel_names import with_kernel_names
-from analyze.ingestion.table_files import TableWriter
+from analyze.derive.numpy_columns import text_codes
+from analyze.ingestion import kernel_names
+from analyze.ingestion.table_files import TableWriter, reading
 from analyze.sources.interface import Mapper, batch_schema
 
 if TYPE_CHECKING:
@@ -70,8 +71,14 @@ def _write_one(
 ) -> Path | None:
     """Derive one table of one rank; return its file, or None if it has no rows."""
     [one] = [one for one in DERIVED if one.name == table]
-    read = with_kernel_names(lambda name, columns: _read(written.get((name, rank)), name, rank, columns))
-    rows = one.compute({name: read(name, columns) for name, columns in one.reads.items()})
+    rows = one.compute(
+        {
+            name: _kernel_names(written.get(("kernels", rank)), rank).select([*columns])
+            if name == "kernel_names"
+            else _read(written.get((name, rank)), name, rank, columns)
+            for name, columns in one.reads.items()
+        }
+    )
     if not rows.num_rows:
         return None
     path = folder / table / f"rank-{rank}.parquet"
@@ -81,13 +88,19 @@ def _write_one(
     return path
 
 
+def _kernel_names(path: Path | None, rank: int) -> pa.Table:
+    """Return the rows of `kernel_names`, a table of the run, for the names of the kernels of a rank."""
+    names = text_codes([_read(path, "kernels", rank, ["name"])["name"]])[1].to_pylist()
+    return pa.Table.from_batches([kernel_names.batch(names)])
+
+
 def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> pa.Table:
     """Read columns of a rank's rows of a Parquet file, NULL if an older version did not write them; without a file, no
-    rows."""
+    rows. Raises InputError for a damaged file."""
     schema = pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns])
     if path is None:
         return schema.empty_table()
-    with pq.ParquetFile(path) as file:
+    with reading(path), pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         there = [c for c in schema.names if c in names]
         ranks = [file.metadata.row_group(g).column(names.index("rank")).statistics for g in range(file.num_row_groups)]

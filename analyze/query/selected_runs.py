@@ -10,7 +10,6 @@ import duckdb
 from analyze.errors import InputError
 from analyze.query.databases import empty_database, registered_tables
 from analyze.query.literals import text_literal
-from analyze.query.outdated_tables import derive_outdated
 from analyze.query.selection import BLOCKS, GPU_COLUMNS, PROFILERS, TIMING, Selection, check_by
 from analyze.query.sql_checks import check_expression, one_select, sentence
 from analyze.query.table_scans import TableScans, column_names, ranks_of
@@ -214,7 +213,7 @@ class SelectedRuns:
 
     def _without_twins(self, blocks: Sequence[tuple[Store, str]]) -> dict[str, str]:
         """Return the blocks with too few twins (TWINS_PCT), each with a sentence that has the numbers."""
-        twins = derive_outdated(self.scans, ["twins"], blocks).get("twins") or self.scans.scan("twins", blocks)
+        twins = self.scans.scan("twins", blocks)
         rows = self.scans.execute(
             f"SELECT run_id::VARCHAR, count(*), count(full_start_ns) FROM ({twins}) GROUP BY run_id"
         )

@@ -68,10 +68,6 @@ class TableScans:
         if any(len(ranks[r]) < len(ranks_of(s, r)) for s, r in self.runs):
             self.ranks = ranks
 
-    def ranks_of(self, run: Run) -> list[int]:
-        """Return the selected ranks of a run."""
-        return sorted(self.ranks.get(run[1], ranks_of(*run)))
-
     def scan(self, table: str, runs: Sequence[tuple[Store, str]] | None = None) -> str:
         """Return a SELECT over the Parquet files of a table of these runs, by default all; without files, an empty one.
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from analyze.derive.twins import COLLECTIVE
-from analyze.ingestion import kernel_names
-from analyze.ingestion.derived_version import rules_digest
 from analyze.query.literals import text_literal
-from analyze.query.outdated_tables import derive_outdated
 from analyze.query.selected_runs import SelectedRuns
 from analyze.query.table_scans import TableScans, column_names, no_rows
-from analyze.stored_tables import DERIVED_TABLES
 
 _OF_FULL = ("captured_ops", "captured_ranges", "cpu_ops", "kernels", "process_groups", "ranges")
 OF_FULL_BLOCK = {f"full_{table}": table for table in _OF_FULL}
@@ -23,18 +19,15 @@ def create_views(selected: SelectedRuns, tables: Sequence[str]) -> Iterator[str]
     scans = selected.scans
     blocks = [run for run in scans.runs if run[0].snapshot.runs[run[1]].full]
     with_collectives = "kernels" in tables and bool(blocks)
-    derived = (DERIVED_TABLES.keys() & tables) | ({"twins"} if with_collectives else set())
-    derived_again = derive_outdated(scans, sorted(derived))
     for table in tables:
         if table == "kernel_names":
-            _create_kernel_names(scans)
+            scans.execute(f"CREATE VIEW kernel_names AS {scans.scan('kernel_names')}")
         elif table in OF_FULL_BLOCK:
             _create_view(selected, table, _scan_full_blocks(scans, OF_FULL_BLOCK[table]))
         elif table == "kernels" and with_collectives:
-            twins = derived_again.get("twins") or scans.scan("twins", blocks)
-            _create_view(selected, table, _with_collectives(scans.scan(table), twins))
+            _create_view(selected, table, _with_collectives(scans.scan(table), scans.scan("twins", blocks)))
         else:
-            _create_view(selected, table, derived_again.get(table) or scans.scan(table))
+            _create_view(selected, table, scans.scan(table))
         yield table
 
 
@@ -51,19 +44,6 @@ def _create_view(selected: SelectedRuns, table: str, scan: str) -> None:
     else:
         sql = f"SELECT *, NULL::INTEGER AS run_group FROM ({scan})"
     selected.scans.execute(f"CREATE VIEW {table} AS {sql}")
-
-
-def _create_kernel_names(scans: TableScans) -> None:
-    """Create `kernel_names` as stored, or with names classified again if the rules have changed since."""
-    if all(s.snapshot.runs[r].rules == rules_digest() for s, r in scans.runs):
-        scans.execute(f"CREATE VIEW kernel_names AS {scans.scan('kernel_names')}")
-        return
-    stored = scans.execute(f"SELECT run_id, name FROM ({scans.scan('kernel_names')})").fetchall()
-    columns = column_names("kernel_names")
-    scans.execute(f"CREATE TABLE kernel_names AS {no_rows('kernel_names')}")
-    rows = [row for run_id, name in stored for row in kernel_names.rows(run_id, [name])]
-    arrays = ", ".join(f"unnest(${i + 1})" for i in range(len(columns)))
-    scans.execute(f"INSERT INTO kernel_names SELECT {arrays}", [[row[c] for row in rows] for c in columns])
 
 
 def _scan_full_blocks(scans: TableScans, table: str) -> str:

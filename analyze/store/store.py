@@ -26,6 +26,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from analyze.atomic_output import protect
 from analyze.errors import InputError, os_failure, unreadable
 from analyze.store.catalogue import (
     PARSER_VERSION,
@@ -108,10 +109,12 @@ class Store:
     def hold(self) -> None:
         """Read the snapshot again and keep its files from being removed until `release`: for readers.
 
+        This process can no longer write outputs into the folder (`protect`).
         Where the lock file cannot be opened (a read-only disk) nobody removes files, and where the file system has no
         locks nobody writes.
         """
         self.release()
+        protect(self.folder)
         try:
             handle = locked(self._inside, _READER_LOCK, shared=True, create=False)
         except OSError:
@@ -119,6 +122,22 @@ class Store:
         if handle is not None:
             self._held = weakref.finalize(self, os.close, handle)
         self.snapshot = self._read()
+
+    def open(self) -> list[str]:
+        """Hold a store that the user named; return warnings.
+
+        Raises InputError if a file is damaged or a newer tracequarry wrote it.
+        """
+        self.hold()
+        runs = self.snapshot.runs
+        for run_id, run in runs.items():
+            if run.parser > PARSER_VERSION:
+                raise InputError(f"{self}: {run_id} was ingested by a newer tracequarry; upgrade this one")
+            if problem := self.damage(run_id):
+                raise InputError(f"{problem}; ingest {run_id} again")
+        older = sum(run.parser < PARSER_VERSION for run in runs.values())
+        missing = "were ingested by an older tracequarry; columns that it did not read are missing; ingest them again"
+        return [f"{self}: {older} run(s) {missing}"] if older else []
 
     def release(self) -> None:
         """Release the lock of `hold`."""
@@ -327,8 +346,10 @@ class Store:
 
     def _read(self) -> Catalogue:
         try:
+            if not self.exists():
+                return Catalogue(runs={})
             data = self._inside.read(STORE_NAME)
-        except FileNotFoundError:
+        except FileNotFoundError:  # just removed
             return Catalogue(runs={})
         except OSError as e:
             raise InputError(f"{self.folder / STORE_NAME}: cannot be read: {e.strerror}") from e
