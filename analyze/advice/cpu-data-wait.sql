@@ -10,17 +10,5 @@ WITH waits AS (
     SELECT run_id, rank, start_ns, start_ns + dur_ns AS end_ns
     FROM phase_ranges SEMI JOIN cpu_only_tracks USING (run_id, rank)
     WHERE phase = 'data'
-),
-sums AS (
-    SELECT
-        run_id, count(*) AS waits, sum(end_ns - start_ns) AS ns,
-        longest(rank, NULL::INTEGER, start_ns, end_ns) AS longest
-    FROM waits
-    GROUP BY run_id
 )
-SELECT
-    g.run_group, run_id, s.ns / g.ranks AS saving_ns,
-    printf('%s for data, %s in total, the longest %s', counted(s.waits, 'wait', 'waits'), ms(s.ns),
-        ms(s.longest.end_ns - s.longest.start_ns)) AS evidence,
-    unnest(s.longest), NULL AS source
-FROM sums s JOIN run_spans g USING (run_id)
+FROM interval_findings('waits', 'wait for data', 'waits for data')

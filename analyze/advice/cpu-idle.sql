@@ -13,17 +13,5 @@ WITH spans AS (
 outside AS (
     SELECT t.run_id, t.rank, s.start_ns, s.end_ns
     FROM intervals_subtract('spans', 'cpu_only_times') s JOIN cpu_only_tracks t USING (track)
-),
-sums AS (
-    SELECT
-        run_id, count(*) AS pieces, sum(end_ns - start_ns) AS ns,
-        longest(rank, NULL::INTEGER, start_ns, end_ns) AS longest
-    FROM outside
-    GROUP BY run_id
 )
-SELECT
-    g.run_group, run_id, s.ns / g.ranks AS saving_ns,
-    printf('%s, %s in total, the longest %s', counted(s.pieces, 'interval', 'intervals'), ms(s.ns),
-        ms(s.longest.end_ns - s.longest.start_ns)) AS evidence,
-    unnest(s.longest), NULL AS source
-FROM sums s JOIN run_spans g USING (run_id)
+FROM interval_findings('outside', 'interval', 'intervals')

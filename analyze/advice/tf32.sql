@@ -20,29 +20,14 @@ WITH matrix_names AS (
 ),
 matrix_kernels AS (
     SELECT k.* FROM tracked_kernels k SEMI JOIN matrix_names n USING (run_id, name)
-),
-busy AS (
-    SELECT * FROM run_time_covered('matrix_kernels')
-),
-total AS (
-    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM matrix_kernels GROUP BY run_id
-),
--- The operator with most of the time, and the longest of its kernels.
-operators AS (
-    SELECT run_id, op_name, count(*) AS calls, longest(rank, device, start_ns, end_ns) AS longest
-    FROM matrix_kernels
-    GROUP BY run_id, op_name
-    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, op_name) = 1
 )
 SELECT
-    g.run_group, run_id, b.ns / 2.0 / g.gpus AS saving_ns,
+    g.run_group, run_id, m.covered_ns / 2.0 / g.gpus AS saving_ns,
     printf('%s (gemm, convolution) in fp32, %s in total (%.1f %% of kernel time), on compute capability %s',
         counted(m.calls, 'kernel', 'kernels'), ms(m.ns), 100.0 * m.ns / nullif(k.ns, 0), r.compute_capability)
-        || coalesce(printf('; %d of them from %s', o.calls, o.op_name), '') AS evidence,
-    o.longest.rank, o.longest.device, o.longest.start_ns, o.longest.end_ns, b.source
-FROM total m
-JOIN operators o USING (run_id)
-JOIN busy b USING (run_id)
+        || m.from_text AS evidence,
+    m.rank, m.device, m.start_ns, m.end_ns, m.source
+FROM kernel_findings('matrix_kernels') m
 JOIN run_kernel_time k USING (run_id)
 JOIN run_gpus g USING (run_id)
 JOIN runs r USING (run_id)

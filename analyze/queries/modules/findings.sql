@@ -501,12 +501,10 @@ _working AS (
 )
 SELECT l.*, l.ns - coalesce(w.ns, 0) AS idle_ns FROM run_times('_late') l LEFT JOIN _working w USING (run_id);
 
--- @macro set_up_idle(asked)  the time in which a GPU is idle and its process does such work, per run.
--- @column * of run_times
--- @column calls count             Ranges and calls.
--- @column longest_name text       Name of the longest one.
--- @column longest_ns ns           Its length.
-CREATE MACRO set_up_idle(asked) AS TABLE
+-- @macro set_up_findings(asked, one, many)  what a finding says about the time in which a GPU is idle and its process
+--   does such work; `one`, `many`: what a call of it is.
+-- @column * of interval_findings
+CREATE MACRO set_up_findings(asked, one, many) AS TABLE
 WITH _asked_times AS (
     SELECT track, start_ns, end_ns FROM set_up_times WHERE what = asked
 ),
@@ -524,4 +522,56 @@ _counts AS (
     WHERE what = asked
     GROUP BY run_id
 )
-SELECT i.*, c.calls, c.longest_name, c.longest_ns FROM _idle i JOIN _counts c USING (run_id);
+SELECT
+    g.run_group, run_id, i.ns / gpus AS saving_ns,
+    printf('%s, the longest %s (%s); each GPU is idle for %s of them',
+        counted(c.calls, one, many), ms(c.longest_ns), c.longest_name, ms(i.ns / gpus)) AS evidence,
+    unnest(i.longest), i.source
+FROM _idle i JOIN _counts c USING (run_id) JOIN run_gpus g USING (run_id);
+
+-- @macro interval_findings(t, one, many)  what a finding says about intervals (run_id, rank, start_ns, end_ns) on the
+--   CPU, mean over the ranks; `one`, `many`: what an interval is.
+-- @columns run_group, run_id
+-- @column saving_ns ns            What they could save.
+-- @column evidence text           How many they are, and the longest.
+-- @columns rank, device, start_ns, end_ns
+-- @column source text             Line of the program; NULL if not known.
+CREATE MACRO interval_findings(t, one, many) AS TABLE
+WITH _sums AS (
+    SELECT
+        run_id, count(*) AS pieces, sum(end_ns - start_ns) AS ns,
+        longest(rank, NULL::INTEGER, start_ns, end_ns) AS longest
+    FROM query_table(t)
+    GROUP BY run_id
+)
+SELECT
+    g.run_group, run_id, s.ns / g.ranks AS saving_ns,
+    printf('%s, %s in total, the longest %s', counted(s.pieces, one, many), ms(s.ns),
+        ms(s.longest.end_ns - s.longest.start_ns)) AS evidence,
+    unnest(s.longest), NULL::VARCHAR AS source
+FROM _sums s JOIN run_spans g USING (run_id);
+
+-- @macro kernel_findings(t)  the kernels of a table like tracked_kernels that one finding is about, per run.
+-- @columns run_id
+-- @column calls count             Kernels.
+-- @column ns ns                   Sum of their durations.
+-- @column covered_ns ns           Time that they cover, summed over all GPUs of the run.
+-- @column from_text text          A phrase: how many of them the operator with most of their time launched; empty if it
+--                                 is not known.
+-- @columns rank, device, start_ns, end_ns
+-- @column source text             As in `run_times`.
+CREATE MACRO kernel_findings(t) AS TABLE
+WITH _total AS (
+    SELECT run_id, count(*) AS calls, sum(end_ns - start_ns) AS ns FROM query_table(t) GROUP BY run_id
+),
+-- The operator with most of the time, and the longest of its kernels.
+_operators AS (
+    SELECT run_id, op_name, count(*) AS calls, longest(rank, device, start_ns, end_ns) AS longest
+    FROM query_table(t)
+    GROUP BY run_id, op_name
+    QUALIFY row_number() OVER (PARTITION BY run_id ORDER BY sum(end_ns - start_ns) DESC, op_name) = 1
+)
+SELECT
+    run_id, k.calls, k.ns, b.ns AS covered_ns, coalesce(printf('; %d of them from %s', o.calls, o.op_name), '')
+        AS from_text, unnest(o.longest), b.source
+FROM _total k JOIN _operators o USING (run_id) JOIN run_time_covered(t) b USING (run_id);

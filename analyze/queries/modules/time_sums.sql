@@ -75,18 +75,3 @@ FROM (
     FROM gpu_summary ANTI JOIN gpu_work USING (run_id, rank)
 )
 GROUP BY run_group;
-
--- @view cuda_call_sums  a row is a runtime or driver function on a rank.
--- @columns run_group, run_id, rank
--- @column name text               Name.
--- @columns calls, total_ns, min_ns, max_ns
-CREATE VIEW cuda_call_sums AS
-SELECT
-    run_group, run_id, rank, name, count(*) AS calls, sum(dur_ns)::BIGINT AS total_ns, min(dur_ns) AS min_ns,
-    max(dur_ns) AS max_ns
-FROM cuda_calls
-WHERE api <> 'sync'
-GROUP BY run_group, run_id, rank, name
-UNION ALL
-SELECT run_group, run_id, rank, name, calls, total_ns, min_ns, max_ns
-FROM api_summary ANTI JOIN cuda_calls USING (run_id, rank);

@@ -17,15 +17,43 @@
 -- @column backward_cpu_pct %      Share of the CPU time of the backward pass (its outermost nodes).
 -- @main run_id, rank, name, calls, cpu_ns, gpu_ns, gpu_time_pct
 -- @order run_id, rank, gpu_ns DESC, cpu_ns DESC, name
--- @use arithmetic, recomputed
+-- @use arithmetic, intervals, launches
 -- @needs operators with input shapes (record_shapes=True) and a backward pass (that checkpointing runs some of again)
 -- @rows if the backward pass runs operators of the forward pass again
 -- @full operators
 WITH all_work AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS gpu_ns FROM gpu_work GROUP BY ALL
 ),
+backward_nodes AS (
+    SELECT run_id, rank, dur_ns
+    FROM launching_ops
+    WHERE starts_with(name, 'autograd::engine::evaluate_function') AND dur_ns IS NOT NULL
+    QUALIFY coalesce(
+        start_ns + dur_ns > previous_end((run_id, rank, pid, tid), start_ns, start_ns + dur_ns), true
+    )
+),
 all_backward AS (
     SELECT run_id, rank, sum(dur_ns)::BIGINT AS cpu_ns FROM backward_nodes GROUP BY ALL
+),
+threads AS MATERIALIZED (
+    SELECT row_number() OVER ()::INTEGER AS thread, * FROM (SELECT DISTINCT run_id, rank, tid FROM recomputed_ops)
+),
+work AS (
+    SELECT t.thread, w.from_ns, w.from_end_ns, w.dur_ns
+    FROM work_origins w
+    JOIN threads t ON t.run_id = w.run_id AND t.rank = w.rank AND t.tid IS NOT DISTINCT FROM w.from_tid
+    WHERE w.from_ns IS NOT NULL
+),
+ops AS (
+    SELECT t.thread, o.*
+    FROM recomputed_ops o
+    JOIN threads t ON t.run_id = o.run_id AND t.rank = o.rank AND t.tid IS NOT DISTINCT FROM o.tid
+),
+recomputed_work AS (
+    SELECT o.run_id, o.rank, o.tid, o.start_ns, sum(w.dur_ns)::BIGINT AS gpu_ns
+    FROM work w ASOF JOIN ops o ON o.thread = w.thread AND w.from_ns >= o.start_ns
+    WHERE w.from_ns < o.start_ns + o.dur_ns AND w.from_end_ns <= o.start_ns + o.dur_ns
+    GROUP BY o.run_id, o.rank, o.tid, o.start_ns
 ),
 sums AS (
     SELECT
