@@ -192,7 +192,7 @@ def sweep(
     ] = None,
     launcher: Annotated[
         str | None,
-        typer.Option("--launcher", help="Run the cells as tasks with submitit: slurm, or local to try it here."),
+        typer.Option("--launcher", help="Run the cells as tasks with submitit: slurm, or local for this machine."),
     ] = None,
     launcher_option: Annotated[
         list[str] | None,

@@ -105,12 +105,13 @@ class RunOptions(Workload, frozen=True, kw_only=True, forbid_unknown_fields=True
     when: Annotated[
         str | None,
         Option(
-            "Record after slow steps: 'step > 1.5 x median' or 'step > 200 ms', also 'for 3 steps' in a row.", WATCHING
+            "Record after slow steps: 'step > 1.5 x median' or 'step > 200 ms'; add 'for 3 steps' for 3 in a row.",
+            WATCHING,
         ),
     ] = None
     slowest: Annotated[
         int | None,
-        Option("Record after slow steps, and retain this many recordings: those of the slowest.", WATCHING, least=1),
+        Option("Record after slow steps; retain the recordings of this many slowest steps.", WATCHING, least=1),
     ] = None
     every: Annotated[int | None, Option("Record once in this many steps.", WATCHING, least=1)] = None
     at_step: Annotated[str | None, Option("Record these steps: FIRST..LAST.", WATCHING)] = None

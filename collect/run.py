@@ -164,7 +164,7 @@ def overhead_note(passes: list[Pass]) -> str | None:
         name = "GPU only" if done.profiler == GpuProfiler.name else done.profiler
         parts.append(f"{name} {rank.slowdown:.2f} ({recorded_ms:,.3f} instead of {undisturbed_ms:,.3f} ms)")
     can_record_less = any(p.options.get(what) for p, _ in found for what in ("shapes", "memory", "stacks", "flops"))
-    return f"recorded over undisturbed step time: {', '.join(parts)}" + (
+    return f"profiler overhead per step: {', '.join(parts)}" + (
         "; --detail light has less overhead" if can_record_less else ""
     )
 

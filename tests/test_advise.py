@@ -559,7 +559,7 @@ def test_advise_without_findings(tmp_path: Path) -> None:
     # Recordings without times say what is wrong and name the query that has the answer.
     snapshot = SAMPLES / "out-of-memory" / "torch" / "rank-0.memory_snapshot.pickle"
     hang = "warning: hang: nccl:all_reduce (call 3): rank 1 calling another; the query hang says where each rank is\n"
-    oom = "out_of_memory.py:15 <module>; too large: hold less: smaller batches, checkpointing, sharding; "
+    oom = "out_of_memory.py:15 <module>; too large: smaller batches, activation checkpointing, sharding; "
     log = SAMPLES / "recompile-ddp" / "torch" / "rank-0.torch_trace.log.gz"
     cases = ((SAMPLES / "hang-size", hang, "hang"), (snapshot, oom, "memory-live"), (log, "no findings\n", "compiles"))
     for path, said, name in cases:

@@ -118,7 +118,7 @@ def test_launches_without_kernels(tmp_path: Path) -> None:
     ]  # fmt: skip
     found = facts(write_trace(tmp_path / "t.json", events))
     assert found["launches without a kernel"][1:3] == ("warning", "1 of 4 launches")
-    assert found["GPU work without a launch call"][1:3] == ("note", "1 of 3 pieces")
+    assert found["GPU work without a launch call"][1:3] == ("note", "1 of 3 kernels, copies and fills")
 
 
 def ranked(rank: int, start: float, clock: float) -> Events:

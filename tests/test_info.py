@@ -51,7 +51,7 @@ def test_info_describes_the_recording() -> None:
     said = told(SAMPLES / "resnet18-ddp2")
     for text in (
         "read as torch.profiler, 2 ranks of 2, 2 steps, shapes yes, stacks no, memory no",
-        "lacks Python stacks, allocator events, samples of GPUs, FLOP metrics, hardware metrics",
+        "lacks Python stacks, allocator events, GPU samples, FLOP metrics, hardware metrics",
         "GPU NVIDIA H200, compute capability 9.0",
         "model resnet18, batch 16, 2 GPUs, ddp, fp32",
         "memory-by-category, memory-by-op, memory-by-phase: allocator events "

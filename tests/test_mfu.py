@@ -86,7 +86,7 @@ def test_matrix_kernels_without_an_operator_are_a_note(tmp_path: Path) -> None:
     own = [kernel("my_gemm_kernel", 30, 15), kernel("elementwise", 50, 500)]
     path = write_trace(tmp_path / "t.json", [op("aten::mm", 10, 1, [[10, 20], [20, 30]]), *work(12, 1, 20), *own])
     [row] = mfu(path)
-    assert row["model_flops"] == 2 * 10 * 20 * 30 and row["note"].startswith("at least: 75 % of the time in kernels")
+    assert row["model_flops"] == 2 * 10 * 20 * 30 and row["note"].startswith("lower bound: 75 % of the time of")
     [given] = mfu(path, "", flops_per_token=1e6, tokens_per_step=5000)
     assert given["note"] is None
 

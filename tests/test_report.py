@@ -531,7 +531,7 @@ def test_facts_of_a_recording(tmp_path: Path) -> None:
         ),
         "time in the profiler": ("note", "10.0 % of the span: Buffer Flush 0.010 ms on aten::mm"),
         "Python stacks": ("ok", "not recorded"),
-        "GPU work without a launch call": ("note", "1 of 2 pieces"),
+        "GPU work without a launch call": ("note", "1 of 2 kernels, copies and fills"),
         "launches without a kernel": ("ok", "0 of 1 launches"),
         "ranges without an end": ("ok", "0"),
         "operators": ("ok", "1, with shapes"),

@@ -57,7 +57,7 @@ def test_a_prompt_attends_to_what_is_cached_and_to_itself(tmp_path: Path) -> Non
     [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
     assert (row["attention_flops"], row["kv_cache_bytes"]) == (4 * 128 * 21, 8 * 2 * 32)
     # One of three kernels of 2 us is of experts, whose weights no shape shows.
-    assert row["note"] == "at least: 33 % of the time in kernels of products and attention is not counted"
+    assert row["note"] == "lower bound: 33 % of the time of matrix and attention kernels is not counted"
 
 
 HEADS, LATENT, ROPE, VALUE = 4, 512, 64, 128
@@ -116,7 +116,7 @@ def test_a_mixed_step_with_latent_attention(tmp_path: Path, context: int, share:
     prompts = 2 * HEADS * (192 + VALUE) * pairs if share is None else 0
     assert row["attention_flops"] == 2 * HEADS * (2 * LATENT + ROPE) * 3000 + prompts
     # With cached tokens, a prompt is processed in several calls.
-    note = share and f"at least: {share} % of the time in kernels of products and attention is not counted"
+    note = share and f"lower bound: {share} % of the time of matrix and attention kernels is not counted"
     assert row["note"] == note
 
 
@@ -130,7 +130,7 @@ def test_sparse_latent_attention_is_said_not_to_count(tmp_path: Path) -> None:
     ]  # fmt: skip
     [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
     assert row["attention_flops"] is None
-    assert row["note"] == "at least: 50 % of the time in kernels of products and attention is not counted"
+    assert row["note"] == "lower bound: 50 % of the time of matrix and attention kernels is not counted"
 
 
 def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_attention_of_unknown_lengths_is_said_not_to_count(tmp_path: Path) -> No
     [row] = ask(write_trace(tmp_path / "t.json", events, **H200), "serving-mfu")
     assert (row["flops"], row["attention_flops"]) == (2 * 4 * 128 * 512, None)
     # One of two kernels of 2 us.
-    assert row["note"] == "at least: 50 % of the time in kernels of products and attention is not counted"
+    assert row["note"] == "lower bound: 50 % of the time of matrix and attention kernels is not counted"
 
 
 def test_the_peak_is_that_of_the_type(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def compare(
             "--margin",
             min=0,
             callback=finite,
-            help="Changes shown to be smaller than this (%) have the verdict `same`.",
+            help="Equivalence margin (%): a change shown to be smaller has the verdict `same`.",
         ),
     ] = 1.0,
     fail_if: Annotated[
@@ -98,7 +98,7 @@ def compare(
         ),
     ] = None,
     unsure: Annotated[
-        str | None, typer.Option("--unsure", help="What --fail-if does if the runs cannot tell: pass or fail.")
+        str | None, typer.Option("--unsure", help="If --fail-if cannot tell: pass or fail. Default: exit code 3.")
     ] = None,
     naive: Annotated[
         bool, typer.Option("--naive", help="Let --fail-if compare means only, without a statistical test.")

@@ -195,7 +195,7 @@ DATA_KINDS = {
             "nsys profile --gpu-metrics-devices=all, or collect run",
             optional=True,
         ),
-        DataKind("samples of GPUs", r"samples of GPUs", ("gpu_samples",), "collect run on a GPU"),
+        DataKind("GPU samples", r"GPU samples", ("gpu_samples",), "collect run on a GPU"),
         DataKind(
             "peaks of memory",
             r"(?:the collector's )?peaks of memory",

@@ -52,7 +52,8 @@ class Condition(NamedTuple):
         plain = list(dict.fromkeys([*_TIMES, *_OF_RUNS]))
         measures = ", ".join([*plain, "phase:NAME", "phase_cpu:NAME", "kernel:REGEX"])
         if not match:
-            raise InputError(f"--fail-if {text!r}: must read MEASURE > 5% (or < ; %, ns, us, ms or s); {measures}")
+            expected = "expected a condition such as 'step_time > 5%' (> or <; %, ns, us, ms or s)"
+            raise InputError(f"--fail-if {text!r}: {expected}; measures: {measures}")
         measure = match.group(1).strip()
         kind, colon, name = measure.partition(":")
         if not (measure in plain or (kind in _NAMED_MEASURES and colon and name)):

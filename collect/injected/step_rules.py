@@ -43,7 +43,7 @@ def parse_when(text: str) -> tuple[float, float, int]:
     """Return the factor of the median, else the ns, that steps must exceed, and how many in a row."""
     found = _WHEN.fullmatch(text)
     if found is None:
-        raise ValueError("expected 'step > 1.5 x median' or 'step > 200 ms', and perhaps 'for 3 steps'")
+        raise ValueError("expected 'step > 1.5 x median' or 'step > 200 ms', optionally followed by 'for 3 steps'")
     value, unit, steps = float(found["value"]), found["unit"], int(found["steps"] or 1)
     if unit.startswith("x"):
         return value, 0.0, steps

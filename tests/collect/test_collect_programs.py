@@ -87,7 +87,7 @@ def is_packaged(program: Path) -> bool:
 
 def added_lines(recorded: str, plain: str, output: Path) -> list[str]:
     """The lines that `collect` adds to stderr, but its own: Kineto's, warnings. Numbers are those of processes."""
-    own = ("torch: ", "note: ", "next: ", "collect: ", "recorded over undisturbed step time: ", f"{output}/")
+    own = ("torch: ", "note: ", "next: ", "collect: ", "profiler overhead per step: ", f"{output}/")
     counts = Counter(re.sub(r"\d", "", line) for line in recorded.splitlines() if not line.startswith(own))
     return list((counts - Counter(re.sub(r"\d", "", line) for line in plain.splitlines())).elements())
 

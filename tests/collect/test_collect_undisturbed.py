@@ -204,7 +204,7 @@ def test_profiler_overhead_is_reported() -> None:
     ]
     done = Pass(profiler="torch", files=[trace], options={"shapes": True, "stacks": False}, ranks=ranks)
     # 22.23 / 17.1 = 1.3
-    said = "recorded over undisturbed step time: torch 1.30 (22.230 instead of 17.100 ms)"
+    said = "profiler overhead per step: torch 1.30 (22.230 instead of 17.100 ms)"
     assert overhead_note([done]) == f"{said}; --detail light has less overhead"
     done.options = {"shapes": False}
     assert overhead_note([done]) == said
@@ -212,7 +212,7 @@ def test_profiler_overhead_is_reported() -> None:
     gpu_only = RankRecording(rank=1, undisturbed_step_ns=17_100_000, recorded_step_ns=17_271_000)
     gpu = Pass(profiler="gpu", files=[trace], ranks=[gpu_only])
     both = "GPU only 1.01 (17.271 instead of 17.100 ms), torch 1.30 (22.230 instead of 17.100 ms)"
-    assert overhead_note([gpu, done]) == f"recorded over undisturbed step time: {both}"
+    assert overhead_note([gpu, done]) == f"profiler overhead per step: {both}"
     assert overhead_note([gpu]) is None
     # 18.81 / 17.1 = 1.1, which is not more than 1.1; and a pass that records nothing has no cost.
     done.ranks = [RankRecording(rank=0, undisturbed_step_ns=17_100_000, recorded_step_ns=18_810_000)]

@@ -230,8 +230,8 @@ SELECT
         CASE WHEN model_flops IS NULL THEN 'no operator with a FLOP formula launched GPU work in the steps; give '
             'flops_per_token and tokens_per_step' END,
         CASE WHEN model_flops IS NOT NULL AND uncalled_pct >= 1 AND NOT given THEN printf(
-            'at least: %.0f %% of the time in kernels of products and attention is of none that was counted '
-            '(CUDA graphs, own kernels, launches before the recording)', uncalled_pct
+            'lower bound: %.0f %% of the time of matrix and attention kernels has no operator with known FLOPs '
+            '(CUDA graphs, custom kernels, launches before the recording)', uncalled_pct
         ) END,
         CASE WHEN excluded_ns > 0 THEN printf(
             'without %.3f ms of waiting (summed over GPUs) before all ranks had begun to record or in a cold '
@@ -247,6 +247,6 @@ SELECT
                     || 'which has ' || names
             ELSE gpu_name || ' has no published peak for a type that was used; give peak_tflops'
         END,
-        CASE WHEN given AND peak IS NULL AND NOT unheld THEN 'which peak is unknown; give precision or peak_tflops' END
+        CASE WHEN given AND peak IS NULL AND NOT unheld THEN 'unknown type; give precision or peak_tflops' END
     ), '') AS note
 FROM totals, known

@@ -1,4 +1,4 @@
--- How close is each kernel to the roof above it, and is that roof memory or compute?
+-- How close is each kernel to the roofline, and is it memory-bound or compute-bound?
 --
 -- A point is at x = FLOP/B of a memory level, y = FLOP/s. Its roof is min(peak, x * bandwidth): the peak of the type of
 -- operation that the kernel executes most (fp16, fp32, fp64 or tensor cores; for tensor cores, the input type with most

@@ -1,4 +1,4 @@
--- What do the counters show: Nsight Systems, Chrome traces, samples of GPUs and hosts?
+-- What do the counters show: Nsight Systems, Chrome traces, GPU and host samples?
 --
 -- GPU metrics and page faults of Nsight Systems; counter events of a Chrome trace, and metrics of kernels by CUPTI's
 -- range profiler (torch.profiler with profiler_metrics); samples that `collect` takes of GPUs and hosts. Means are over
@@ -18,7 +18,7 @@
 -- @main run_id, rank, device, step, kernel, name, samples, avg_value, min_value, max_value
 -- @order run_id, rank, device, step, kernel, name
 -- @use counter_values, steps
--- @needs counters or samples of GPUs
+-- @needs counters or GPU samples
 -- @pass all
 -- @plot bars y=name x=avg_value
 WITH placed AS (

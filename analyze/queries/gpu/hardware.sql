@@ -38,7 +38,7 @@
 --   sm_clock_mhz, power_w
 -- @order run_id, rank, device, step, phase
 -- @use arithmetic, gpu_clocks, steps
--- @needs samples of GPUs
+-- @needs GPU samples
 -- @pass gpu
 -- @plot bars y=run_id,rank,device x=sm_active_pct
 -- @drill rank hardware per=step rank={rank}

@@ -16,8 +16,8 @@
 -- @column gpu_name text           GPU.
 -- @column steps count             Steps.
 -- @column time_ns ns              Union of their time.
--- @column flops FLOP              Of products and attention.
--- @column bytes B                 Of products and attention.
+-- @column flops FLOP              Of matrix products and attention.
+-- @column bytes B                 Of matrix products and attention.
 -- @column attention_flops FLOP    Of attention; empty if not known.
 -- @column kv_cache_bytes B        Keys and values that attention reads; empty if lengths are not known.
 -- @column flops_per_byte FLOP/B   Arithmetic intensity.
@@ -178,7 +178,7 @@ SELECT
         '; ',
         CASE WHEN bool_or(lost) THEN 'the times of the kernels of CUDA graphs are lost (see serving)' END,
         CASE WHEN pct(sum(products_ns - coalesce(counted_ns, 0)), sum(products_ns)) >= 1 THEN printf(
-            'at least: %.0f %% of the time in kernels of products and attention is not counted',
+            'lower bound: %.0f %% of the time of matrix and attention kernels is not counted',
             pct(sum(products_ns - coalesce(counted_ns, 0)), sum(products_ns))
         ) END,
         CASE

@@ -63,7 +63,7 @@ SELECT
     CASE cause
         WHEN 'fragmentation' THEN 'PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets free blocks join'
         WHEN 'cached' THEN 'another stream or pool reserved it: torch.cuda.empty_cache() before the request'
-        WHEN 'too large' THEN 'hold less: smaller batches, checkpointing, sharding; memory-live says what is held'
+        WHEN 'too large' THEN 'smaller batches, activation checkpointing, sharding; memory-live shows what is allocated'
     END AS advice
 FROM failures f
 JOIN run_zeros z ON z.run_id = f.run_id

@@ -1,4 +1,4 @@
--- Counters over time: of Nsight Systems and of Chrome traces, and the samples of GPUs and hosts that collect takes.
+-- Counters over time: of Nsight Systems and of Chrome traces, and the GPU and host samples that collect takes.
 
 -- @view counter_values  a row is a value of a counter.
 -- @columns run_group, run_id, rank, device

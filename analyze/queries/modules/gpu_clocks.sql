@@ -1,4 +1,4 @@
--- What the samples of GPUs say of their clocks: bits of nvmlClocksEventReasons.
+-- What the GPU samples say of their clocks: bits of nvmlClocksEventReasons.
 
 -- @macro limited_for_power(reasons)  whether clocks are reduced for power: SwPowerCap or HwPowerBrakeSlowdown.
 CREATE MACRO limited_for_power(reasons) AS (reasons & (4 | 128)) > 0;

@@ -1,4 +1,4 @@
--- How close does each operator come to its GPU's roof?
+-- How close does each operator come to the roofline of its GPU?
 --
 -- FLOPs as in `flops-by-op` (causal attention counts half). Bytes are the operator's inputs and outputs, each once,
 -- from shapes (record_shapes) and types: the least that it must move, not what it moved (`roofline` has that, from

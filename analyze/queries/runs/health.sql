@@ -526,7 +526,7 @@ of_ranks AS (
     SELECT
         run_group, run_id, rank, 7, 'GPU work without a launch call', pct(unlaunched, pieces),
         CASE WHEN unlaunched > 0.05 * pieces THEN 'note' ELSE 'ok' END,
-        format('{:,} of {:,} pieces', unlaunched, pieces),
+        format('{:,} of {:,} kernels, copies and fills', unlaunched, pieces),
         CASE WHEN unlaunched > 0.05 * pieces THEN 'it has no operator and no phase' END
     FROM ranks JOIN work USING (run_id, rank)
     WHERE profiler IS DISTINCT FROM 'gpu'
