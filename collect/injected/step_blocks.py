@@ -141,8 +141,8 @@ class Blocks:
             block.unfinished = done if block.session and block.session.has_open_step else None
             self._end(block, done - block.first)
         else:
-            self.waiting.pop(0)
             _stop(block)
+            self.waiting.remove(block)
 
     def _end_step(self, block: Block, done: int) -> None:
         session, is_last = block.session, done == block.end

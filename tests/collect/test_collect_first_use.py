@@ -133,11 +133,13 @@ def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
     program.write_text(TRAIN + "t = threading.Thread(target=train, args=(7,))\nt.start()\nt.join()\nprint('through')\n")
     ran = collect(*ASKED, "--", sys.executable, str(program))
     assert_recorded(ran)
-    # Memory is recorded of one thread alone, and steps are: torch crashes when it stops in another, or not at all.
-    cut = tmp_path / "cut.py"
-    cut.write_text(program.read_text().replace("(7,)", "(5,)"))
-    for option, path in (("--memory", program), ("--stacks", cut)):
-        ran = collect(*ASKED, option, "--", sys.executable, str(path), output=tmp_path / option, **NO_GPU)
+    # Memory is recorded of one thread alone, and steps are: torch crashes when it stops in another, or not at all. The
+    # second program ends within its recorded steps, the third one before the first of them has ended.
+    for steps, *option in ((7, "--memory"), (5, "--stacks"), (3,)):
+        cut = tmp_path / f"{steps}.py"
+        cut.write_text(program.read_text().replace("(7,)", f"({steps},)"))
+        output = tmp_path / f"{steps} steps"
+        ran = collect(*ASKED, *map(str, option), "--", sys.executable, str(cut), output=output, **NO_GPU)
         assert ran.code == 1 and "through" in ran.stdout and ran.manifest.passes[0].exit_code == 0
         assert "steps its optimizer outside its main thread" in (ran.manifest.reason or "")
 
