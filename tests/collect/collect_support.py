@@ -28,8 +28,9 @@ TINY = ["--model", "squeezenet1_1", "--image-size", "32", "--batch-size", "2", "
 """The smallest real training: three steps take less than a second, importing torch a few."""
 CPU = [*TINY, "--device", "cpu"]
 
-NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
-"""Variables of a program that sees no GPU, of which its first use would be waited for."""
+GPUS = {"CUDA_VISIBLE_DEVICES": "0,1"}
+"""Variables of a program that sees GPUs. Others see none: they are recorded in the same way on each machine."""
+needs_gpu = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
 LAUNCHER = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
 """torchrun."""
 
@@ -71,7 +72,7 @@ Collect = Callable[..., Ran]
 def environment(**extra: str) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     # One thread each: on batches of two images more of them only wait for each other.
-    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **extra}
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **extra}
 
 
 STARTED: list[subprocess.Popen[str]] = []

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, ROOT, Collect, descendants, environment, names, read_trace, start, wait_for
+from collect_support import ROOT, Collect, descendants, environment, names, read_trace, start, wait_for
 
 import analyze
 from schemas.manifest import read_manifest
@@ -47,7 +47,7 @@ def test_program_that_ends_abruptly_is_recorded(how: str, collect: Collect, tmp_
     text, code = ENDS[how]
     script = tmp_path / "train.py"
     script.write_text(STEPS + text + "\n")
-    ran = collect("--steps", "9", "--warmup", "1", "--", sys.executable, str(script), **NO_GPU)
+    ran = collect("--steps", "9", "--warmup", "1", "--", sys.executable, str(script))
     assert ran.code == code, ran.stderr
     assert ran.manifest.passes[0].counted_steps == 3
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::linear") == 3
@@ -76,7 +76,7 @@ def test_finished_traces_of_a_killed_collect_are_read(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(STEPS + "train(6); wait()\n")
     runs = tmp_path / "runs"
-    child = start("run", "-o", str(runs), "--steps", "2", "--warmup", "1", "--", sys.executable, str(script), **NO_GPU)
+    child = start("run", "-o", str(runs), "--steps", "2", "--warmup", "1", "--", sys.executable, str(script))
     wait_for((tmp_path / "began").exists, "the steps")
     left = descendants(child.pid)
     child.kill()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from collect_support import CPU, NO_GPU, Collect, names, read_csv, read_trace, wait_for
+from collect_support import CPU, Collect, names, read_csv, read_trace, wait_for
 
 from collect.injected.bounds import Bounds
 from collect.injected.trace_files import write_recording
@@ -51,7 +51,7 @@ print("through")
 def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(MANY_CALLS)
-    ran = collect("--seconds", "1", "--max-events", "24000", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--seconds", "1", "--max-events", "24000", "--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     # A slow machine may reach the other bound first.
@@ -66,7 +66,7 @@ def test_recording_of_many_calls_ends(collect: Collect, tmp_path: Path) -> None:
 def test_operators_outside_of_modules_count(collect: Collect, tmp_path: Path) -> None:
     """By the calls of modules alone, 40,000 events would be 6,667 calls with the 353,000 operators around them."""
     (program := tmp_path / "program.py").write_text(MANY_OPERATORS)
-    ran = collect("--max-events", "40000", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--max-events", "40000", "--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     assert rank.ended_after == "about 40,000 events (--max-events)"
@@ -96,7 +96,7 @@ print("through")
 
 def test_recording_ends_when_the_program_grows(collect: Collect, tmp_path: Path) -> None:
     (program := tmp_path / "program.py").write_text(GROWS)
-    ran = collect("--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     # On a small machine, what the end of the recording may take is reached before.
@@ -109,7 +109,7 @@ def test_recording_ends_within_a_step(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(LARGE_STEP)
     options = ["--warmup", "1", "--steps", "4", "--max-events", "600"]
-    ran = collect(*options, "--", sys.executable, str(program), **NO_GPU)
+    ran = collect(*options, "--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "through\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     assert rank.ended_after == "about 600 events (--max-events)"
@@ -186,7 +186,7 @@ print(*{metrics.co_filename for metrics in torch._dynamo.utils.get_compilation_m
 def test_hooks_of_modules_are_not_compiled(collect: Collect, tmp_path: Path) -> None:
     """Around the break of a graph, torch.compile compiles each function that is called, so a hook of modules, too."""
     (program := tmp_path / "program.py").write_text(BREAKS)
-    ran = collect("--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     compiled = ran.stdout.split()
     assert str(program) in compiled and not [path for path in compiled if "injected" in path]
@@ -196,7 +196,7 @@ def test_recording_steps_compiles_nothing_anew(collect: Collect, tmp_path: Path)
     """A hook of modules would: a recorded step of seconds."""
     program = tmp_path / "program.py"
     program.write_text(COMPILED)
-    ran = collect("--steps", "3", "--warmup", "3", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--steps", "3", "--warmup", "3", "--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "0\n", ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     assert rank.counted_steps == 3

@@ -6,7 +6,7 @@ import json
 import sys
 from pathlib import Path
 
-from collect_support import NO_GPU, Collect, names, read_trace, wait_for
+from collect_support import Collect, names, read_trace, wait_for
 
 FORKS = """
 import os, sys, time, torch
@@ -70,7 +70,7 @@ if __name__ == "__main__":
 def test_forked_child_ends_and_does_not_grow(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(FORKS)
-    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--warmup", "0", "--stacks", "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     assert "ended with 7" in log
@@ -84,7 +84,7 @@ def test_workers_are_not_recorded_and_ranks_are(collect: Collect, tmp_path: Path
     program = tmp_path / "program.py"
     program.write_text(SPAWNS)
     options = ["--warmup", "0", "--steps", "2", "--detail", "light"]
-    ran = collect(*options, "--", sys.executable, str(program), **NO_GPU)
+    ran = collect(*options, "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     log = (ran.folder / "torch/log.txt").read_text()
     said = next(line for line in log.splitlines() if line.startswith("[["))
@@ -96,7 +96,7 @@ def test_forked_child_with_its_own_profiler(collect: Collect, tmp_path: Path) ->
     """It is none of the recorded process's, whose recording goes on."""
     program = tmp_path / "program.py"
     program.write_text(CHILD_PROFILES)
-    ran = collect("--warmup", "0", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--warmup", "0", "--", sys.executable, str(program))
     assert ran.code == 0 and "theirs: 1" in ran.stdout and "ended with 0" in ran.stdout, ran.stderr
     assert names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op").count("aten::zeros") == 2
 
@@ -121,7 +121,7 @@ subprocess.run([sys.executable, "-c", reads], input=cloudpickle.dumps(optimizer)
 def test_optimizer_of_main_can_be_pickled(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PICKLES)
-    ran = collect("--warmup", "1", "--steps", "1", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--warmup", "1", "--steps", "1", "--", sys.executable, str(program))
     assert ran.code == 0 and ran.stdout == "stepped elsewhere\n", ran.stderr
     assert ran.manifest.passes[0].counted_steps == 1
 
@@ -141,7 +141,7 @@ while not os.path.exists(sys.argv[1] + "/began"):
 def test_process_that_is_left_behind_is_named_and_writes_nothing(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(LEAVES)
-    ran = collect("--no-echo", "--", sys.executable, str(program), str(tmp_path), **NO_GPU)
+    ran = collect("--no-echo", "--", sys.executable, str(program), str(tmp_path))
     assert ran.code == 0 and "note: torch: processes that the program left behind run on, unrecorded: " in ran.stderr
     files = sorted(path.name for path in ran.folder.rglob("*"))
     command = Path("/proc") / ran.stderr.partition("unrecorded: ")[2].split()[0] / "cmdline"

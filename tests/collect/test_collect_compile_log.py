@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, Collect
+from collect_support import Collect
 from support import sql
 
 from collect.option_checks import make_options
@@ -32,7 +32,7 @@ def test_log_of_a_compiled_program(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM.replace("%s", SECRET))
     asked = ["--steps", "2", "--warmup", "1", "--undisturbed", "0"]
-    ran = collect(*asked, "--", sys.executable, str(program), MY_TOKEN=SECRET, **NO_GPU)
+    ran = collect(*asked, "--", sys.executable, str(program), MY_TOKEN=SECRET)
     assert ran.code == 0, ran.stderr
     [done] = ran.manifest.passes
     assert [(f.path, f.rank) for f in done.files if f.kind == "torch_trace"] == [("torch/rank-0.torch_trace.log.gz", 0)]

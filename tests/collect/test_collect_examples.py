@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import ROOT, Collect, environment
+from collect_support import GPUS, ROOT, Collect, environment, needs_gpu
 
 import analyze
 from analyze import Traces
@@ -50,9 +50,11 @@ def calls(traces: Traces) -> dict[str, int]:
     return {row["name"]: row["calls"] for row in traces.query("calls", params={"kind": "op"}).dicts()}
 
 
-def python(*arguments: str | Path) -> None:
+def python(*arguments: str | Path, **extra: str) -> None:
     """`python ARGUMENTS`, which must succeed."""
-    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment(), timeout=400)
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, env=environment(**extra), timeout=400
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -132,10 +134,10 @@ def test_ranks_example(forked: Path, tmp_path: Path, name: str) -> None:
     assert {operator: found.get(operator) for operator in CALLS[name]} == CALLS[name]
 
 
-@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
+@needs_gpu
 def test_cuda_graph(tmp_path: Path) -> None:
     example: list[str | Path] = ["1", EXAMPLES / "cuda_graph.py", "--steps", "3"]
-    python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", *example)
+    python(ROOT / "tests/data/forked_examples.py", tmp_path / "out", *example, **GPUS)
     with analyze.open(tmp_path / "out" / "0") as traces:
         apis = {row["name"]: row["calls"] for row in traces.query("cuda-api").dicts()}
     assert apis["cudaGraphLaunch"] == 3

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import NO_GPU, Collect, Ran, environment, names, read_trace
+from collect_support import Collect, Ran, environment, names, read_trace
 
 from collect.injected import torch_internals
 from collect.injected.torch_internals import INTERNALS
@@ -39,8 +39,7 @@ said = []
 
 def python(text: str) -> str:
     """What a program prints; it sees no GPU, which to compile a function would begin to use."""
-    alone = environment(CUDA_VISIBLE_DEVICES="")
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=alone, timeout=120)
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, env=environment(), timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -139,7 +138,7 @@ def test_training_in_a_thread(collect: Collect, tmp_path: Path) -> None:
         cut = tmp_path / f"{steps}.py"
         cut.write_text(program.read_text().replace("(7,)", f"({steps},)"))
         output = tmp_path / f"{steps} steps"
-        ran = collect(*ASKED, *map(str, option), "--", sys.executable, str(cut), output=output, **NO_GPU)
+        ran = collect(*ASKED, *map(str, option), "--", sys.executable, str(cut), output=output)
         assert ran.code == 1 and "through" in ran.stdout and ran.manifest.passes[0].exit_code == 0
         assert "steps its optimizer outside its main thread" in (ran.manifest.reason or "")
 
@@ -148,7 +147,7 @@ def test_operators_of_all_threads(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     text = "t = threading.Thread(target=lambda: torch.ones(3))\nt.start()\nt.join()\ntorch.zeros(3)\n"
     program.write_text(TRAIN + text)
-    ran = collect("--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     called = names(read_trace(ran.folder / "torch/rank-0.trace.json.gz"), "cpu_op")
     assert called.count("aten::ones") == called.count("aten::zeros") == 1

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from collect_support import TINY, Collect, Ran, names, read_csv, read_trace
+from collect_support import GPUS, TINY, Collect, Ran, names, needs_gpu, read_csv, read_trace
 
 from schemas.manifest import read_manifest
 
-pytestmark = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
+pytestmark = needs_gpu
 
 WORK = """
 import multiprocessing, os, sys, threading, torch
@@ -78,6 +79,12 @@ CASES = {
     "ranks that were forked": (MAIN + "processes('fork', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
     "ranks that were spawned": (MAIN + "processes('spawn', join, [0, sys.argv[1]], [1, sys.argv[1]])", [3, 3]),
 }
+
+
+@pytest.fixture
+def collect(collect: Collect) -> Collect:
+    """Runs `collect run` where GPUs are visible."""
+    return functools.partial(collect, **GPUS)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from collect_support import NO_GPU, ROOT, interrupt, start, wait_for
+from collect_support import ROOT, interrupt, start, wait_for
 
 import analyze
 from schemas.manifest import read_manifest
@@ -37,7 +37,7 @@ def test_interrupted_job_leaves_dumps(tmp_path: Path) -> None:
     """Rank 0 waits in C++ for rank 1, which runs Python code."""
     script, runs = tmp_path / "train.py", tmp_path / "runs"
     script.write_text(PROGRAM)
-    child = start("run", "-o", str(runs), "--", sys.executable, str(script), **NO_GPU)
+    child = start("run", "-o", str(runs), "--", sys.executable, str(script))
     prefixes = [tmp_path / f"prefix-{rank}" for rank in (0, 1)]
     wait_for(lambda: all(p.exists() and p.read_text() for p in prefixes), "both ranks")
     code, _, stderr = interrupt(child)
@@ -57,6 +57,6 @@ def test_prefix_of_the_user_stays(tmp_path: Path) -> None:
         "import os, torch\ntorch.nn.Linear(2, 2)(torch.ones(2, 2))\nprint(os.environ['TORCH_FR_DUMP_TEMP_FILE'])\n"
     )
     command = ["run", "-o", str(tmp_path / "runs"), "--", sys.executable, str(script)]
-    child = start(*command, **NO_GPU, TORCH_FR_DUMP_TEMP_FILE="/mine/rank_")
+    child = start(*command, TORCH_FR_DUMP_TEMP_FILE="/mine/rank_")
     stdout, stderr = child.communicate(timeout=120)
     assert (child.returncode, stdout) == (0, "/mine/rank_\n"), stderr

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, Collect, names, read_trace, start, wait_for
+from collect_support import Collect, names, read_trace, start, wait_for
 
 import analyze
 from collect.multi_node import reaches_nodes, slurm_job
@@ -87,7 +87,7 @@ dist.destroy_process_group()
 def test_recording_on_demand_on_two_nodes(tmp_path: Path) -> None:
     """A trigger on one "node" records the same steps on both, and they are one run."""
     (program := tmp_path / "train.py").write_text(LONG)
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), **NO_GPU}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     outputs = [tmp_path / f"node-{node}" for node in (0, 1)]
     nodes = [
         start(

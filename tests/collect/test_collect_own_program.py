@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from collect_support import LAUNCHER, NO_GPU, ROOT, Collect, environment, names, read_csv, read_trace, two_ranks
+from collect_support import LAUNCHER, ROOT, Collect, environment, names, read_csv, read_trace, two_ranks
 
 from collect.injected.packages import installed_packages
 from schemas.manifest import RankRecording
@@ -262,7 +262,7 @@ CAUSES = {
 
 @pytest.mark.parametrize("cause", CAUSES)
 def test_why_nothing_was_recorded(cause: str, collect: Collect, script: Script) -> None:
-    ran = collect("--", sys.executable, script(CAUSES[cause]), **NO_GPU)
+    ran = collect("--", sys.executable, script(CAUSES[cause]))
     assert ran.code == 1 and ran.manifest.passes[0].exit_code == 0
     assert cause in (ran.manifest.reason or "")
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import CPU, NO_GPU, Collect, refused
+from collect_support import CPU, Collect, refused
 
 from collect.option_checks import make_options
 from collect.profilers import ncu, ncu_metrics, nsys
@@ -44,7 +44,7 @@ def test_nsys_report_holds_both_ranks(collect: Collect) -> None:
 
 def test_missing_nsys_keeps_the_torch_pass(collect: Collect) -> None:
     program = ["--", sys.executable, "-c", "import torch; torch.ones(2) + 1"]
-    ran = collect("--profiler", "nsys,torch", *program, TRACEQUARRY_NSYS="/nowhere/nsys", **NO_GPU)
+    ran = collect("--profiler", "nsys,torch", *program, TRACEQUARRY_NSYS="/nowhere/nsys")
     assert ran.code == 1
     by_name = {p.profiler: p for p in ran.manifest.passes}
     assert by_name["nsys"].status == "failed" and "install Nsight Systems" in (by_name["nsys"].reason or "")

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch  # noqa: F401 (imported before a test changes the platform)
-from collect_support import NO_GPU, Collect, Ran, environment, interrupt, start, wait_for
+from collect_support import Collect, Ran, environment, interrupt, start, wait_for
 
 from collect.injected.profiler_start import start_profiler
 
@@ -79,7 +79,7 @@ def test_starting_to_record_in_a_thread_prints_nothing(collect: Collect, tmp_pat
     """Kineto has an error for that, and Python repeats warnings that were printed once any warning is caught."""
     (program := tmp_path / "program.py").write_text(WARNS)
     steps = ["--step-function", "__main__:step", "--steps", "2", "--warmup", "2", "--undisturbed", "0"]
-    ran = collect(*steps, "--", sys.executable, str(program), **NO_GPU)
+    ran = collect(*steps, "--", sys.executable, str(program))
     assert ran.code == 0 and ran.manifest.passes[0].counted_steps == 2, ran.stderr
     own = ("torch: ", "next: ", f"{ran.folder}")
     assert [line for line in ran.stderr.splitlines() if not line.startswith(own)] == [
@@ -119,7 +119,7 @@ while True:
 def test_server_that_ends_well_after_ctrl_c_is_done(tmp_path: Path) -> None:
     program, output = tmp_path / "program.py", tmp_path / "runs"
     program.write_text(SERVES)
-    child = start("run", "-o", str(output), "--", sys.executable, str(program), CUDA_VISIBLE_DEVICES="")
+    child = start("run", "-o", str(output), "--", sys.executable, str(program))
     log = wait_for(lambda: next(output.glob("*/torch/log.txt"), None), "a log")
     wait_for(lambda: "serving" in log.read_text(), "the program")
     code, _, stderr = interrupt(child)

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, ROOT, environment, names, read_trace
+from collect_support import ROOT, environment, names, read_trace
 
 from schemas.manifest import Manifest, read_manifest
 
@@ -65,7 +65,7 @@ class Process:
         self._files = [tempfile.TemporaryFile("w+") for _ in range(2)]  # noqa: SIM115 (wait() reads them)
         stdout, stderr = self._files
         self._process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd, env=environment(**NO_GPU)
+            command, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=cwd, env=environment()
         )
 
     def wait(self) -> None:

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import LAUNCHER, NO_GPU, Collect, Ran, names, read_csv, read_trace, two_ranks
+from collect_support import LAUNCHER, Collect, Ran, names, read_csv, read_trace, two_ranks
 
 from collect.injected.step_blocks import FULL, GPU, UNDISTURBED
 from collect.rank_reports import AttachedReport, BlockReport, RankReport
@@ -54,7 +54,7 @@ BOTH = ("rank-0.trace.json.gz", "rank-1.trace.json.gz")
 def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(SPAWNED)
-    ran = collect("--", sys.executable, str(program), str(tmp_path), **NO_GPU)
+    ran = collect("--", sys.executable, str(program), str(tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     assert ran.manifest.world_size == 2 and [r.rank for r in ran.manifest.passes[0].ranks] == [0, 1]
     says = "discarded recordings: 1 of a process that is no rank of the job"
@@ -65,7 +65,7 @@ def test_parent_of_ranks_is_not_a_rank(collect: Collect, tmp_path: Path) -> None
 def test_helper_with_rank_variables_is_not_a_rank(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(HELPED)
-    ran = collect("--", *two_ranks(program, tmp_path), **NO_GPU)
+    ran = collect("--", *two_ranks(program, tmp_path))
     assert operators(ran) == {key: {"aten::ones"} for key in BOTH}
     says = "discarded recordings: 2 of a rank of another job, or of an earlier attempt"
     assert ran.manifest.passes[0].note == says
@@ -116,7 +116,7 @@ def test_launcher_that_imports_torchvision_is_not_a_rank(collect: Collect, tmp_p
     launcher, program = tmp_path / "launcher.py", tmp_path / "program.py"
     launcher.write_text(LAUNCHES)
     program.write_text(STEPS + "train(3)\n")
-    ran = collect(*FEW, "--", sys.executable, str(launcher), str(program), **NO_GPU)
+    ran = collect(*FEW, "--", sys.executable, str(launcher), str(program))
     assert ran.code == 0, ran.stderr
     assert [(r.rank, r.counted_steps) for r in ran.manifest.passes[0].ranks] == [(0, 2)]
 
@@ -125,7 +125,7 @@ def test_trainings_one_after_the_other_are_runs_of_their_own(collect: Collect, t
     program = tmp_path / "program.py"
     program.write_text(STEPS + "train(int(sys.argv[1]))\n")
     command = f"{sys.executable} {program} 3 && {sys.executable} {program} 1 && {sys.executable} {program} 3"
-    ran = collect(*FEW, "--", "sh", "-c", command, **NO_GPU)
+    ran = collect(*FEW, "--", "sh", "-c", command)
     assert ran.code == 0, ran.stderr
     runs = sorted(ran.output.iterdir())
     manifests = [read_manifest(path) for path in runs]
@@ -145,9 +145,7 @@ def test_restart_that_succeeds_is_done(collect: Collect, tmp_path: Path) -> None
     """The recordings of the first attempt, which are complete, are discarded."""
     program = tmp_path / "program.py"
     program.write_text(STEPS + RESTARTED)
-    ran = collect(
-        *FEW, "--", *LAUNCHER, "--nproc-per-node=2", "--max-restarts=1", str(program), str(tmp_path), **NO_GPU
-    )
+    ran = collect(*FEW, "--", *LAUNCHER, "--nproc-per-node=2", "--max-restarts=1", str(program), str(tmp_path))
     assert ran.code == 0 and ran.manifest.status == "done", ran.stderr
     done = ran.manifest.passes[0]
     assert done.counted_steps == 2 and [r.rank for r in done.ranks] == [0, 1]

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, Collect, names, read_trace
+from collect_support import Collect, names, read_trace
 
 from collect.option_checks import make_options
 from schemas.errors import InputError
@@ -33,7 +33,7 @@ def test_calls_of_a_function_are_steps(name: str, linears: int, zeros: int, coll
     program = tmp_path / "program.py"
     program.write_text(INFERS)
     options = ["--warmup", "2", "--steps", "3", "--step-function", name]
-    ran = collect(*options, "--", sys.executable, str(program), **NO_GPU)
+    ran = collect(*options, "--", sys.executable, str(program))
     assert ran.code == 0, ran.stderr
     [rank] = ran.manifest.passes[0].ranks
     assert (rank.counted_steps, rank.warmed_up) == (3, True) and rank.undisturbed_step_ns and rank.recorded_step_ns
@@ -47,7 +47,7 @@ def test_calls_of_a_function_are_steps(name: str, linears: int, zeros: int, coll
 def test_step_function_that_is_never_called(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(INFERS)
-    ran = collect("--step-function", "__main__:train", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--step-function", "__main__:train", "--", sys.executable, str(program))
     assert ran.code == 1 and ran.manifest.passes[0].exit_code == 0
     assert (ran.manifest.reason or "").endswith("no process of the program called the function of --step-function")
 
@@ -70,7 +70,7 @@ def test_process_that_compiles_is_no_failure(collect: Collect, tmp_path: Path) -
     """inductor's process of workers imports torch, and calls nothing."""
     (program := tmp_path / "program.py").write_text(COMPILED)
     options = ["--warmup", "2", "--steps", "2", "--step-function", "__main__:step"]
-    ran = collect(*options, "--", sys.executable, str(program), TORCHINDUCTOR_COMPILE_THREADS="2", **NO_GPU)
+    ran = collect(*options, "--", sys.executable, str(program), TORCHINDUCTOR_COMPILE_THREADS="2")
     assert ran.code == 0 and ran.stdout == "1\n", ran.stderr
     [done] = ran.manifest.passes
     assert done.counted_steps == 2 and done.note is None
@@ -79,7 +79,7 @@ def test_process_that_compiles_is_no_failure(collect: Collect, tmp_path: Path) -
 def test_a_note_if_no_optimizer_step_was_counted(collect: Collect, tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(INFERS)
-    ran = collect("--steps", "2", "--", sys.executable, str(program), **NO_GPU)
+    ran = collect("--steps", "2", "--", sys.executable, str(program))
     assert ran.code == 0 and "--steps and --warmup did not apply, since no optimizer stepped" in ran.stderr
     ran = collect("--steps", "2", "--profiler", "none", "--", "true", output=tmp_path / "none")
     assert "none: no steps were timed" in ran.stderr

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from collect_support import NO_GPU, Collect, Ran, environment, interrupt, names, read_trace, start, two_ranks, wait_for
+from collect_support import Collect, Ran, environment, interrupt, names, read_trace, start, two_ranks, wait_for
 
 import analyze
 from collect.injected.step_rules import StepRules
@@ -70,7 +70,7 @@ def recorded_steps(folder: Path, name: str, rank: int = 0) -> list[int]:
 def test_week_with_three_anomalies(collect: Collect, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text(WEEK)
     rule = ["--when", "step > 50 ms for 3 steps", "--steps", "3"]
-    ran = collect(*rule, "--", sys.executable, str(script), **NO_GPU)
+    ran = collect(*rule, "--", sys.executable, str(script))
     assert ran.code == 0, ran.stderr
     found = recordings(ran.folder)
     slow = sorted(int(name.removeprefix("slow-step-")) for name in found if name.startswith("slow"))
@@ -101,7 +101,7 @@ def test_week_with_three_anomalies(collect: Collect, tmp_path: Path) -> None:
 def test_ranks_record_together(collect: Collect, tmp_path: Path) -> None:
     (script := tmp_path / "train.py").write_text(RANKS)
     rules = ["--when", "step > 5 x median for 3 steps", "--at-step", "10..11", "--steps", "3"]
-    ran = collect(*rules, "--", *two_ranks(script), **NO_GPU)
+    ran = collect(*rules, "--", *two_ranks(script))
     assert ran.code == 0, ran.stderr
     found = recordings(ran.folder)
     assert len(found) == 3 and "at-step-10" in found
@@ -118,7 +118,7 @@ def test_server_on_demand(tmp_path: Path) -> None:
     (script := tmp_path / "serve.py").write_text(SERVER)
     runs = tmp_path / "runs"
     options = ["run", "-o", str(runs), "--on-demand", "--steps", "2", "--keep", "2"]
-    child = start(*options, "--", sys.executable, str(script), **NO_GPU)
+    child = start(*options, "--", sys.executable, str(script))
     assert child.stdout is not None and child.stdout.readline() == "ready\n"
     [folder] = runs.iterdir()
     command = [sys.executable, "-m", "collect", "trigger", str(folder)]
@@ -188,7 +188,7 @@ print(torch.autograd._profiler_enabled())
 def test_cost_before_a_trigger(collect: Collect, tmp_path: Path) -> None:
     """Calls of modules run none of the recorder's code; a step of an optimizer takes 8 us more (docs/collect.md)."""
     (script := tmp_path / "train.py").write_text(COSTS)
-    ran = collect("--on-demand", "--", sys.executable, str(script), **NO_GPU)
+    ran = collect("--on-demand", "--", sys.executable, str(script))
     in_module_calls, in_steps, step_ns, idle_ns, profiles = ran.stdout.split()
     assert in_module_calls == "0" and int(in_steps) > 0  # the count works
     assert float(step_ns) < 5 * 8_000  # on a slow machine
@@ -210,7 +210,7 @@ for step in range(100):
 def test_recordings_of_the_slowest_steps_stay(collect: Collect, tmp_path: Path) -> None:
     """On a busy machine other steps are slow, too, or come too soon: what stays is compared with what was recorded."""
     (script := tmp_path / "train.py").write_text(SLOW_STEPS)
-    ran = collect("--slowest", "2", "--steps", "1", "--", sys.executable, str(script), **NO_GPU)
+    ran = collect("--slowest", "2", "--steps", "1", "--", sys.executable, str(script))
     assert ran.code == 0, ran.stderr
     said = re.findall(r"^recorded: \S+-(slow-step-\d+) \(step \d+ took ([\d,.]+) ms", ran.stderr, flags=re.M)
     took_ms = {name: float(ms.replace(",", "")) for name, ms in said}
@@ -222,7 +222,7 @@ def test_recordings_of_the_slowest_steps_stay(collect: Collect, tmp_path: Path) 
 
 
 def test_nothing_triggered_a_recording(collect: Collect) -> None:
-    ran: Ran = collect("--every", "1000", "--", sys.executable, "-c", "print(1); raise SystemExit(3)", **NO_GPU)
+    ran: Ran = collect("--every", "1000", "--", sys.executable, "-c", "print(1); raise SystemExit(3)")
     assert ran.code == 3 and ran.stdout == "1\n"
     assert recordings(ran.folder) == {}
 
