@@ -142,6 +142,8 @@ def test_notes() -> None:
     assert passes.note.startswith("recorded with torch and nsys; using torch only")
     several = analyze.open(ONE, DDP2).query("kernel-share")
     assert several.notes == ["2 runs combined; --by run_id (or model, ...) separates them"]
+    # A run of torch.profiler, and one of Nsight Compute, which has no times to add.
+    assert analyze.open(SAMPLES / "alexnet-ncu").query("kernel-share").notes == []
     nothing = analyze.open(ONE).query("collectives")
     assert nothing.notes == [] and nothing.rows() == []
     assert nothing.notes == ["no rows: the recording has no communication kernels (needs more than one GPU)"]

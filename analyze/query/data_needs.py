@@ -304,6 +304,13 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
     return not all(any(map(there, group)) for group in needs_of(query, params).groups)
 
 
+def runs_with_data(engine: Engine, query: Query, params: Mapping[str, str]) -> int:
+    """Return how many runs have tables that a query needs: one of Nsight Compute has no times."""
+    sources = [source for name in needs_of(query, params).names for source in DATA_KINDS[name].sources]
+    tables = {source.partition(" ")[0] for source in sources} & set(TABLES)
+    return len(engine.runs_with(tables) if tables else engine.run_ids)
+
+
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: str | None = None) -> str:
     """Return why an answer has no rows, as a phrase."""
     if not engine.run_ids:

@@ -95,6 +95,10 @@ class Engine:
         """The selected runs."""
         return [r for _, r in self._scans.runs]
 
+    def runs_with(self, tables: Collection[str]) -> list[str]:
+        """Return the selected runs that have one of these stored tables."""
+        return [run_id for store, run_id in self._scans.runs if set(tables) & set(store.snapshot.runs[run_id].tables)]
+
     @property
     def tables(self) -> set[str]:
         """The stored tables that these runs have."""
