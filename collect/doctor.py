@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from collect.environment import driver_version, has_gpu, output_of
+from collect.node_facts import driver_version, has_gpu, output_of
 from collect.profilers import PROFILERS
 from collect.profilers.ncu import PERMISSION_FIX
 from schemas.checks import Check

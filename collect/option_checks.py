@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from collect.environment import has_gpu
 from collect.injected.step_rules import parse_when
+from collect.node_facts import has_gpu
 from collect.options import WATCHING, RunOptions
 from collect.profilers import PROFILERS, make_profiler
 from schemas.errors import InputError

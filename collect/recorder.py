@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from collect.environment import describe_node
 from collect.failure import os_sentence
 from collect.injected.job import process_group
 from collect.injected.loop_recorder import LoopRecorder
 from collect.injected.rendezvous import value_of_rank_0
+from collect.node_facts import describe_node
 from collect.option_checks import make_options, resolve
 from collect.options import RunOptions
 from collect.profilers.torch_profiler import TorchProfiler

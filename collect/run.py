@@ -13,9 +13,9 @@ import msgspec
 from rich.console import Console
 
 from collect.compile_logs import keep_compile_logs
-from collect.environment import describe_node
 from collect.failure import diagnose, is_disk_full, os_sentence
 from collect.multi_node import reaches_nodes, slurm_job
+from collect.node_facts import describe_node
 from collect.option_checks import resolve
 from collect.options import RunOptions
 from collect.pass_progress import PassProgress

@@ -20,11 +20,11 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from collect.environment import describe_node
 from collect.failure import diagnose, os_failure, os_sentence
 from collect.injected.step_blocks import FULL
 from collect.injected.watching_recorder import TRIGGER
 from collect.multi_node import reaches_nodes, slurm_job
+from collect.node_facts import describe_node
 from collect.option_checks import resolve
 from collect.options import RunOptions
 from collect.profilers import make_profiler

@@ -14,7 +14,7 @@ from collect_support import CPU
 from traces import kernel, write_ranks
 
 from analyze.ingestion.staging import LITTLE
-from collect.environment import git_state, program_folder
+from collect.node_facts import git_state, program_folder
 from collect.profilers.block_profiler import SITE_FOLDER
 from schemas.isolation import isolated_children, run_tool
 from schemas.tools import NSYS
