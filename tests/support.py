@@ -57,14 +57,13 @@ def recorded_tables(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
 
 
 def with_derived(recorded: dict[str, pa.Table], *wanted: str) -> dict[str, pa.Table]:
-    """Tables of a rank, and those that are derived from them: the wanted ones, by default all."""
-
+    """Tables of a rank that has no GPU-only block, and those derived from them: the wanted ones, by default all."""
     needed = set(wanted) or {one.name for one in DERIVED}
     for one in reversed(DERIVED):
         needed |= one.reads.keys() if one.name in needed else set()
     found = dict(recorded)
     for one in DERIVED:
-        if one.name in needed:
+        if one.name in needed and not one.of_gpu_block:
             rows = {t: found.get(t) or row_schema(TABLES[t.removeprefix("full.")]).empty_table() for t in one.reads}
             found[one.name] = one.compute({table: rows[table].select(columns) for table, columns in one.reads.items()})
     return found | recorded
