@@ -118,7 +118,7 @@ class Traces:
         only rows for which this SQL expression over the columns of the result holds.
         """
         from analyze.notebook import Answer
-        from analyze.query.data_needs import runs_with_data, why_empty
+        from analyze.query.data_needs import combined_runs, why_empty
 
         query, given = self._find(name), self._given
         by, texts = query.move_by_to_per(as_names(by), as_texts(params))
@@ -132,8 +132,7 @@ class Traces:
         answer = Answer(engine.query(query, texts, sort, limit, as_names(select), filter=filter), draw)
         if limit != 0:
             answer.why = lambda: why_empty(engine, query, texts, filter)
-        runs = runs_with_data(engine, query, texts)
-        if query.aggregates_runs(by, runs, [c.name for c in answer.columns]):
+        if runs := combined_runs(engine, query, texts, by, [c.name for c in answer.columns]):
             answer.hint = f"{runs} runs combined; --by run_id (or model, ...) separates them"
         return answer
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
@@ -304,11 +304,19 @@ def lacks(engine: Engine, query: Query, params: Mapping[str, str], known: dict[s
     return not all(any(map(there, group)) for group in needs_of(query, params).groups)
 
 
-def runs_with_data(engine: Engine, query: Query, params: Mapping[str, str]) -> int:
-    """Return how many runs have tables that a query needs: one of Nsight Compute has no times."""
+def combined_runs(
+    engine: Engine, query: Query, params: Mapping[str, str], by: Sequence[str], columns: Iterable[str]
+) -> int:
+    """Return how many runs each row of an answer with these columns combines without showing it; 0 for one run.
+
+    Only runs with tables that the query needs count: one of Nsight Compute has no times.
+    """
+    if not query.aggregates_runs(by, len(engine.run_ids), columns):
+        return 0
     sources = [source for name in needs_of(query, params).names for source in DATA_KINDS[name].sources]
     tables = {source.partition(" ")[0] for source in sources} & set(TABLES)
-    return len(engine.runs_with(tables) if tables else engine.run_ids)
+    found = len(engine.runs_with(tables) if tables else engine.run_ids)
+    return found if found > 1 else 0
 
 
 def why_empty(engine: Engine, query: Query, params: Mapping[str, str], filter: str | None = None) -> str:

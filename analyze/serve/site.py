@@ -18,7 +18,7 @@ from analyze.errors import InputError, MachineError
 from analyze.plots import declared
 from analyze.plots.figure import Rows, cut, label
 from analyze.plots.per import Counts
-from analyze.query.data_needs import runs_with_data, why_empty
+from analyze.query.data_needs import combined_runs, why_empty
 from analyze.query.engine import Engine
 from analyze.query.query_declaration import Query
 from analyze.query.query_files import catalog, find
@@ -219,9 +219,7 @@ class Site:
                 nothing = ", ".join(f"{k} = {cut(v, 80)}" for k, v in asked.only.items())
                 why = f"none with {nothing}." if asked.only else why_empty(engine, query, params, asked.filter)
                 notes.append(f"No rows: {why}")
-            elif query.aggregates_runs(
-                by, runs := runs_with_data(engine, query, params), [c.name for c in rows.columns]
-            ):
+            elif runs := combined_runs(engine, query, params, by, [c.name for c in rows.columns]):
                 notes.append(f"{runs} runs combined; group by run_id or model to separate them.")
             sql = query.filled(params)
             part = Part(query.question, query.description, query.name, self._command(asked), sql, open=True)
