@@ -21,7 +21,7 @@ from analyze.ingestion.file_merging import merged
 from analyze.ingestion.process_pool import worker_pool
 from analyze.ingestion.progress import Progress
 from analyze.ingestion.staging import LITTLE, pool_map
-from analyze.ingestion.table_files import TableWriter, reading
+from analyze.ingestion.table_files import TableWriter, reading_parquet
 from analyze.ingestion.write_derived_tables import full_tables, write_derived
 from analyze.sources.interface import Mapper
 from analyze.store.catalogue import StoredRun, TableFile
@@ -102,5 +102,5 @@ def _derived_run(
 def _kernel_names(store: Store, run: StoredRun, folder: Path) -> Iterator[str]:
     for file in run.tables.get("kernel_names", []):
         path = store.fetch(file, folder)
-        with reading(path):
+        with reading_parquet(path):
             yield from pq.read_table(path, columns=["name"], partitioning=None)["name"].to_pylist()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analyze.errors import InputError
-from analyze.ingestion.table_files import RowGroupWriter, reading
+from analyze.ingestion.table_files import RowGroupWriter, reading_parquet
 from analyze.store.catalogue import RUN_TABLES
 from analyze.store.store import StagedFile
 
@@ -93,19 +93,19 @@ def merge(sources: Sequence[Path], target: Path, left_out: Collection[int] = ())
     """
     metadata = []
     for source in sources:
-        with reading(source):
+        with reading_parquet(source):
             metadata.append(pq.read_metadata(source))
     schema = metadata[0].schema.to_arrow_schema()
     places: list[_Place] = []
     for at, source in enumerate(sources):
         if not metadata[at].schema.to_arrow_schema().equals(schema):
             raise InputError(f"{source}: has other columns than {sources[0]}; ingest the run again")
-        with reading(source):
+        with reading_parquet(source):
             places += _places(_opened(source, metadata[at]), at)
 
     @lru_cache(maxsize=1)
     def rows_of(file: int, group: int) -> pa.Table:
-        with reading(sources[file]):
+        with reading_parquet(sources[file]):
             return _opened(sources[file], metadata[file]).read_row_group(group)
 
     places = [p for p in places if p.rank not in left_out]

@@ -31,7 +31,7 @@ the time to read."""
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[None]:
+def reading_parquet(path: Path) -> Iterator[None]:
     """Raise InputError if a Parquet file cannot be read within, OSError if the system says why."""
     try:
         yield

@@ -15,7 +15,7 @@ from analyze.derive import DERIVED, FULL_TABLES
 from analyze.derive.interface import FULL
 from analyze.derive.numpy_columns import text_codes
 from analyze.ingestion import kernel_names
-from analyze.ingestion.table_files import TableWriter, reading
+from analyze.ingestion.table_files import TableWriter, reading_parquet
 from analyze.sources.interface import Mapper, batch_schema
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def _read(path: Path | None, table: str, rank: int, columns: Iterable[str]) -> p
     schema = pa.schema([batch_schema(table.removeprefix(FULL)).field(c) for c in columns])
     if path is None:
         return schema.empty_table()
-    with reading(path), pq.ParquetFile(path) as file:
+    with reading_parquet(path), pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
         there = [c for c in schema.names if c in names]
         ranks = [file.metadata.row_group(g).column(names.index("rank")).statistics for g in range(file.num_row_groups)]
