@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .attached_recorder import AttachedRecorder
-from .cuda import is_capturing, uses_cuda
+from .cuda import is_capturing
 from .function_steps import MODULE_CALL, FunctionSteps
 from .job import process_group, store_of_ranks
 from .python_profilers import hide_from_cprofile
@@ -200,7 +200,7 @@ class WatchingRecorder(AttachedRecorder):
         seconds = request.seconds or 0.0
         length = request.steps or (ENDLESS if seconds else 0)
         steps = length or self.config["steps"]
-        gpu_steps = (length or self.config["gpu_steps"]) if uses_cuda() and self.config["gpu_steps"] else 0
+        gpu_steps = self._gpu_steps and (length or self._gpu_steps)
         self._for_ns = 0.0 if request.steps else seconds * 1e9
         self.config = {**self.config, "seconds": self._bound_s + math.ceil(seconds)}
         folder = self._job_folder / f"{self._job_folder.name}-{request.name}"
