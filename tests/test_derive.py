@@ -100,7 +100,7 @@ def test_a_store_without_derived_tables_answers_as_with_them(tmp_path: Path) -> 
 
 
 def test_a_query_derives_an_outdated_store_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into the cache: the store stays as it is."""
+    """Into the cache: the store does not change."""
     monkeypatch.setenv("TRACEQUARRY_CACHE", str(tmp_path / "cache"))
     store, other = tmp_path / "store", tmp_path / "other"
     pair = [SAMPLES / "resnet18-ddp2", SAMPLES / "even-ddp"]  # even-ddp has a GPU-only block
@@ -124,7 +124,7 @@ def test_a_query_derives_an_outdated_store_once(tmp_path: Path, monkeypatch: pyt
     }
     assert {f: f.read_bytes() for f in files} == files | {store / "store.json": older}
 
-    # Only what is outdated is read from the cache, and what changed in the store is derived again.
+    # Only outdated runs are read from the cache; a run that changed in the store is derived again.
     result = run_cli("ingest", pair[0], "--store", store)
     assert result.returncode == 0
     partly = run_cli(*question)

@@ -40,7 +40,7 @@ PARTS: list[tuple[str, str, Callable[[dict[str, Any]], bool]]] = [
 
 
 @cache
-def told(path: Path, width: str = "80") -> str:
+def info_text(path: Path, width: str = "80") -> str:
     result = run_cli("info", path, COLUMNS=width)
     assert result.returncode == 0 and max(map(cell_len, result.stdout.splitlines())) <= max(int(width), 80)
     return result.stdout
@@ -48,7 +48,7 @@ def told(path: Path, width: str = "80") -> str:
 
 def test_info_describes_the_recording() -> None:
     """Against what sample_traces/README.md says of the recording, and the options in its run.json."""
-    said = told(SAMPLES / "resnet18-ddp2")
+    said = info_text(SAMPLES / "resnet18-ddp2")
     for text in (
         "read as torch.profiler, 2 ranks of 2, 2 steps, shapes yes, stacks no, memory no",
         "lacks Python stacks, allocator events, GPU samples, FLOP metrics, hardware metrics",
@@ -65,7 +65,7 @@ def test_info_describes_the_recording() -> None:
 
 
 def test_many_runs_are_a_table() -> None:
-    said = told(SAMPLES, width="120")
+    said = info_text(SAMPLES, width="120")
     assert (
         said.startswith("46 runs\n")
         # No sample has logs of NCCL Inspector.
@@ -76,7 +76,7 @@ def test_many_runs_are_a_table() -> None:
 
 
 def test_path_or_query_name_without_a_command() -> None:
-    assert run_cli(ONE, COLUMNS="80").stdout == told(ONE) != ""
+    assert run_cli(ONE, COLUMNS="80").stdout == info_text(ONE) != ""
     mistaken = run_cli("kernel-share", ONE, "--limit", "5")
     assert mistaken.returncode == 2 and complaints(mistaken) == [
         f"analyze: kernel-share is a query; run it with: analyze query kernel-share {shlex.quote(str(ONE))} --limit 5"
@@ -181,7 +181,7 @@ def test_every_kind_of_data_is_in_a_sample(tmp_path: Path) -> None:
 
 def test_unused_features_are_not_reported_as_missing() -> None:
     """resnet18-1gpu uses neither torch.compile nor CUDA graphs."""
-    said = told(ONE)
+    said = info_text(ONE)
     lacks = said[said.index("lacks") : said.index("  GPU")]
     assert not [name for name, h in DATA_KINDS.items() if h.optional and name in lacks]
     assert "compiled: compiled code (torch.profiler" in " ".join(said.split())

@@ -165,7 +165,7 @@ def _bytes(folder: Path) -> int:
 def evict(max_bytes: int | None = None, keep: Path | None = None) -> list[Entry]:
     """Evict the least recently used entries until at most `max_bytes` are left (default: `limit`).
 
-    `keep` and entries in use stay. Returns what was removed. Raises InputError.
+    `keep` and entries in use stay. Returns the evicted entries. Raises InputError.
     """
     most = limit() if max_bytes is None else max_bytes
     cache = Folder(cache_folder())

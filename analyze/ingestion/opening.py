@@ -27,9 +27,9 @@ def open_stores(
     """Open a store for each path of the user; return them and the warnings of the ingest.
 
     A store is opened directly. Raw files and folders are ingested into the cache: each run folder into a store of its
-    own. All others, and several run folders of nodes of a job, are ingested into one store: only together do they say
-    what is one run. An entry is updated when a size, modification time or entity tag changes; `on_read` then receives
-    what the files were read as. Of runs that are in several stores, the first one is read. Raises InputError.
+    own. All others, and several run folders of nodes of a job, are ingested into one store (`by_store`). An entry is
+    updated when a size, modification time or entity tag changes; `on_read` then receives what the files were read as.
+    Of runs that are in several stores, the first one is read. Raises InputError.
     """
     progress = progress or Progress()
     stores: list[Store] = []

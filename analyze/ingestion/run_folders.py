@@ -68,7 +68,7 @@ def by_store(paths: Sequence[RawPath]) -> list[list[RawPath]]:
     """Group raw paths by the cached store that they are read into.
 
     Each run folder, or its run.json, has a store of its own. All others, and several run folders of nodes of a job, are
-    in one: only together do they say what is one run. Raises InputError for a run.json that cannot be used.
+    in one: only together do they show which are one run. Raises InputError for a run.json that cannot be used.
     """
     at = {path: path.parent if path.name == MANIFEST_NAME else path for path in paths}
     folders = {path: f for path, f in at.items() if f.is_dir() and (f / MANIFEST_NAME).is_file()}

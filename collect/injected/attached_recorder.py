@@ -168,7 +168,7 @@ class AttachedRecorder(StepRecorder):
             self.blocks.add(block)
             self.whole = None
             return
-        self._stop_session()  # what was recorded so far is warm-up
+        self._stop_session()  # the recording so far is warm-up
         self.captures.keep(whole)
         super()._plan_blocks()
 

@@ -1,4 +1,4 @@
-"""Record blocks of steps (step_blocks.py), write them, and report to `collect` what was recorded, and what was not."""
+"""Record blocks of steps (step_blocks.py), write the recordings, and report their outcome to `collect`."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ class StepRecorder:
         return self._open_session(block.kind, step, warms_up=step < block.first)
 
     def _write_block(self, block: Block) -> None:
-        """Write what was recorded of a block, and report it at once: the program may be killed later."""
+        """Write the recording of a block, and report it at once: the program may be killed later."""
         if block.session and block.clock:
             steps = block.clock.ranges()[: block.counted_steps]
             if not self._write(block.kind, block.session, steps, block.unfinished):
@@ -175,7 +175,7 @@ class StepRecorder:
         self.end()
 
     def _end(self) -> None:
-        """Write what is still recorded, or report why nothing was."""
+        """Write the rest of the recording, or report why there is none."""
         if not self.done_steps:
             return
         planned = list(self.blocks.waiting)
@@ -211,7 +211,7 @@ class StepRecorder:
         return 2 if self.done_steps else 0
 
     def _report_outcome(self, reason: str | None = None) -> None:
-        """Report what was recorded so far, and with a `reason` what was not."""
+        """Report the blocks that were written so far; `reason`: why the others were not."""
         several_ranks = self.job.world_size not in (None, 1)
         self._report(
             ok=reason is None,

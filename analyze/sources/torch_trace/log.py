@@ -31,7 +31,7 @@ class Record(NamedTuple):
 
 
 def records(path: Path, report: FileReport, needed: frozenset[str]) -> Iterator[Record]:
-    """Yield the records that have a key of `needed`, those of `artifact` by their names."""
+    """Yield the records with a key of `needed`; records of `artifact` are chosen by name."""
     lost = LostRows(path, report)
     edited = 0
     with path.open("rb") as file:
